@@ -1,0 +1,69 @@
+package loop
+
+import "time"
+
+// BufferBytes is the size of a buffer from Task.Buffer: a whole TLS record,
+// and more than almost every request or response head.
+const BufferBytes = 16 << 10
+
+const (
+	// buffersFreeMax bounds a loop's free list: 16 MiB at most stay with it,
+	// the rest goes back to the garbage collector.
+	buffersFreeMax = 1024
+
+	// coroutinesFreeMax bounds the idle coroutines a loop keeps for reuse. Each
+	// holds a stack that has grown to what its last task needed.
+	coroutinesFreeMax = 1024
+
+	// stepOperations is how many reads and writes a task may make before it
+	// goes to the end of the line, so that a fast download cannot hold the loop:
+	// 32 of 16 KiB each take about a third of a millisecond.
+	stepOperations = 32
+
+	// heavyMax bounds a loop's queue of heavy steps. At 0.3 ms for a handshake
+	// step, 4096 of them are more than a second of work: who would come out at
+	// the far end has usually gone away.
+	heavyMax = 4096
+
+	// offloadsWaitingMax: while more calls than this wait for a worker, loops
+	// run no heavy steps (they are what makes such calls). At 1.1 ms for an
+	// RSA-2048 signature that is 70 ms of work for one worker.
+	offloadsWaitingMax = 64
+
+	// heavyRetry is how soon a loop looks again whether the workers caught up.
+	heavyRetry = 2 * time.Millisecond
+
+	// eventsMax is how many events one wait returns.
+	eventsMax = 256
+
+	// acceptsMax bounds the connections one loop accepts from one socket before
+	// it serves what it has.
+	acceptsMax = 16
+
+	// listenBacklog is asked of the kernel, which caps it by net.core.somaxconn.
+	listenBacklog = 4096
+
+	// acceptBackoff is the pause after the process or the machine ran out of
+	// files or memory for a new connection; without it a level-triggered
+	// listening socket would spin the loop.
+	acceptBackoff = 100 * time.Millisecond
+
+	// moveSlack: a new connection moves to another loop only if this loop has a
+	// quarter and moveSlack more connections than the least loaded one.
+	moveSlack = 16
+
+	// stallAfter is when a loop that has not come back from its tasks counts as
+	// stalled; watchEvery is how often the watchdog looks.
+	stallAfter = time.Second
+	watchEvery = 250 * time.Millisecond
+
+	// stealWait is how long a task waits for another loop to answer. A dial
+	// inside a data centre takes less, so waiting longer never pays.
+	stealWait = 20 * time.Millisecond
+
+	// Keep-alive finds a peer that vanished without a word within about a
+	// minute; userTimeout is how long sent data may stay unacknowledged.
+	keepAliveIdle     = 30 * time.Second
+	keepAliveInterval = 10 * time.Second
+	userTimeout       = 60 * time.Second
+)

@@ -1,0 +1,490 @@
+package loop
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+func pollOf(e *Engine) *pollEngine { return e.core.(*pollEngine) }
+
+// stall keeps a loop from coming back until the returned function is called.
+func stall(t testing.TB, e *Engine, loop int) (release func()) {
+	t.Helper()
+	begun, end := make(chan struct{}), make(chan struct{})
+	e.GoOn(loop, func(*Task) {
+		close(begun)
+		<-end
+	})
+	within(t, begun, "stall")
+	release = sync.OnceFunc(func() { close(end) })
+	t.Cleanup(release)
+	return release
+}
+
+// While a loop is stalled, another serves what the kernel puts into its queue;
+// afterwards it serves itself again.
+func TestStalledLoop(t *testing.T) {
+	e := start(t, KindEpoll, 2)
+	watch := pollOf(e).watch
+	l := listen(t, e, ListenOptions{Handler: echo})
+	release := stall(t, e, 0)
+	if e.Stats().Stalled() {
+		t.Error("stalled at once")
+	}
+	settle(t, e, "stalled", Stats.Stalled)
+	for range 40 {
+		c := dial(t, l)
+		send(t, c, "x")
+		expect(t, c, "x")
+	}
+	s := e.Stats()
+	if s.Loops[0].Connections != 0 || s.Loops[1].Accepted != 40 || s.Loops[0].Stalls != 1 {
+		t.Errorf("while stalled: %+v", s)
+	}
+	release()
+	settle(t, e, "runs again", func(s Stats) bool { return !s.Stalled() })
+	for i := 0; e.Stats().Loops[0].Accepted == 0; i++ {
+		if i == 1000 {
+			t.Fatal("the loop does not accept again")
+		}
+		c, err := net.Dial("tcp", l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		send(t, c, "x")
+		expect(t, c, "x")
+		c.Close()
+	}
+	l.Close()
+	e.Close()
+	if len(watch.stalledSockets()) > 0 {
+		t.Error("a socket is left")
+	}
+}
+
+// A listener can be closed while one of its sockets is lent.
+func TestStalledLoopListenerClose(t *testing.T) {
+	e := start(t, KindEpoll, 2)
+	l := listen(t, e, ListenOptions{Handler: echo})
+	release := stall(t, e, 0)
+	settle(t, e, "stalled", Stats.Stalled)
+	c := dial(t, l)
+	send(t, c, "x")
+	expect(t, c, "x")
+	closed := make(chan struct{})
+	go func() {
+		l.Close()
+		close(closed)
+	}()
+	release()
+	within(t, closed, "close")
+	send(t, c, "x")
+	expect(t, c, "x")
+}
+
+// A stalled loop is not asked for connections, one that has just stalled is
+// waited for only shortly, and take does not run once Steal has returned.
+func TestStealFromStalled(t *testing.T) {
+	e := start(t, KindEpoll, 2)
+	release := stall(t, e, 1)
+	var returned atomic.Bool
+	done := make(chan struct{})
+	e.GoOn(0, func(task *Task) {
+		defer close(done)
+		begin := task.Now()
+		c := task.Steal(func(int) *Conn {
+			if returned.Load() {
+				t.Error("take ran late")
+			}
+			return nil
+		}, 1)
+		returned.Store(true)
+		if took := time.Since(begin); c != nil || took < stealWait || took > patience/2 {
+			t.Errorf("got %v after %v", c, took)
+		}
+	})
+	within(t, done, "steal")
+	release()
+}
+
+// Garbage collections stop the world: loops that wait raw must let them.
+func TestGCWhileWaitingRaw(t *testing.T) {
+	const loops = 2
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(Procs(loops)))
+	e := start(t, KindEpoll, loops)
+	if !pollOf(e).mayHoldP() {
+		t.Fatal("loops do not wait raw")
+	}
+	l := listen(t, e, ListenOptions{Handler: echo})
+	var conns []net.Conn
+	for range 2 * loops {
+		conns = append(conns, dial(t, l))
+	}
+	begin := time.Now()
+	const rounds = 30
+	for range rounds {
+		// Traffic on both loops, so that their next wait is a raw one.
+		for _, c := range conns {
+			send(t, c, "x")
+			expect(t, c, "x")
+		}
+		runtime.GC()
+	}
+	if took := time.Since(begin); took > patience {
+		t.Errorf("%d collections took %v", rounds, took)
+	}
+}
+
+// A goroutine that needs a P gets one although loops wait: also when they have
+// as many as there are.
+func TestOtherGoroutinesRun(t *testing.T) {
+	for _, procs := range []int{2, 3} {
+		t.Run(fmt.Sprint(procs), func(t *testing.T) {
+			defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(procs))
+			e := start(t, KindEpoll, 2)
+			if got := pollOf(e).mayHoldP(); got != (procs > 2) {
+				t.Fatalf("mayHoldP is %v", got)
+			}
+			var took []time.Duration
+			for range 101 {
+				begin := time.Now()
+				do(t, e, func(task *Task) { task.Offload(func() {}) })
+				took = append(took, time.Since(begin))
+			}
+			slices.Sort(took)
+			if median := took[len(took)/2]; median > 8*time.Millisecond {
+				t.Errorf("a task with an offloaded call takes %v", median)
+			}
+		})
+	}
+}
+
+// Accepted sockets have inherited the options of the listening one.
+func TestSocketOptions(t *testing.T) {
+	e := start(t, KindEpoll, 1)
+	check := func(c *Conn) {
+		for name, o := range map[string]struct{ level, name, want int }{
+			"TCP_NODELAY":      {unix.IPPROTO_TCP, unix.TCP_NODELAY, 1},
+			"SO_KEEPALIVE":     {unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1},
+			"TCP_KEEPIDLE":     {unix.IPPROTO_TCP, unix.TCP_KEEPIDLE, int(keepAliveIdle / time.Second)},
+			"TCP_KEEPINTVL":    {unix.IPPROTO_TCP, unix.TCP_KEEPINTVL, int(keepAliveInterval / time.Second)},
+			"TCP_USER_TIMEOUT": {unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(userTimeout / time.Millisecond)},
+		} {
+			if got, err := unix.GetsockoptInt(int(c.on.(*pollConn).fd), o.level, o.name); err != nil || got != o.want {
+				t.Errorf("%s is %d, want %d (%v)", name, got, o.want, err)
+			}
+		}
+	}
+	checked := make(chan struct{})
+	l := listen(t, e, ListenOptions{Handler: func(_ *Task, c *Conn) {
+		check(c)
+		close(checked)
+	}})
+	do(t, e, func(task *Task) {
+		c, err := task.Dial(addrOf(l.Addr()), time.Now().Add(patience))
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		check(c)
+	})
+	within(t, checked, "accept")
+}
+
+// Out of files: counted, told, not spinning, and over when files are there again.
+func TestOutOfFiles(t *testing.T) {
+	e := start(t, KindEpoll, 1)
+	reasons := make(chan string, 100)
+	l := listen(t, e, ListenOptions{Handler: echo, Refused: func(reason string) { reasons <- reason }})
+	release := stall(t, e, 0)
+	c := dial(t, l) // waits in the kernel's queue
+	lowest, err := unix.Dup(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	unix.Close(lowest)
+	var limit syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	none := limit
+	none.Cur = uint64(lowest)
+	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &none); err != nil {
+		t.Fatal(err)
+	}
+	release()
+	reason := within(t, reasons, "refusal")
+	time.Sleep(2 * acceptBackoff)
+	errs := e.Stats().Loops[0].AcceptErrors
+	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	if reason != RefusedOpenFiles || errs > 5 {
+		t.Errorf("reason %q, %d tries", reason, errs)
+	}
+	send(t, c, "x")
+	expect(t, c, "x")
+}
+
+// Ready I/O goes first; heavy steps come last, one a round, the newest first.
+func TestHeavyOrder(t *testing.T) {
+	e := start(t, KindEpoll, 1)
+	var order []byte // the loop's
+	heavy := listen(t, e, ListenOptions{Handler: func(_ *Task, c *Conn) {
+		c.SetHeavy(true)
+		b := make([]byte, 1)
+		c.Read(b)
+		c.Write(b)
+		c.Read(b) // resumed by what the test sends while the loop is stalled
+		order = append(order, b[0])
+		c.Write(b)
+	}})
+	light := listen(t, e, ListenOptions{Handler: func(_ *Task, c *Conn) {
+		b := make([]byte, 1)
+		for {
+			if _, err := c.Read(b); err != nil {
+				return
+			}
+			order = append(order, b[0])
+			c.Write(b)
+		}
+	}})
+	var conns []net.Conn
+	for range 3 {
+		c := dial(t, heavy)
+		send(t, c, "x")
+		expect(t, c, "x")
+		conns = append(conns, c)
+	}
+	l := dial(t, light)
+	send(t, l, "x")
+	expect(t, l, "x")
+	release := stall(t, e, 0)
+	for i, c := range conns {
+		send(t, c, string(rune('1'+i)))
+	}
+	send(t, l, "l")
+	release()
+	for i, c := range conns {
+		expect(t, c, string(rune('1'+i)))
+	}
+	do(t, e, func(*Task) {
+		if string(order) != "xl321" {
+			t.Errorf("order %q", order)
+		}
+	})
+}
+
+// Beyond its bound the heavy queue gives up the oldest: a new connection is
+// closed and counted, a task in its handshake gets an error.
+func TestHeavyOverload(t *testing.T) {
+	e := start(t, KindEpoll, 1)
+	do(t, e, func(task *Task) { task.on.(*pollTask).loop.heavyMax = 2 })
+	refused := make(chan string, 10)
+	l := listen(t, e, ListenOptions{Handler: echo, Heavy: true, Refused: func(reason string) { refused <- reason }})
+	dropped := make(chan error, 1)
+	mid := listen(t, e, ListenOptions{Handler: func(_ *Task, c *Conn) {
+		c.SetHeavy(true)
+		b := make([]byte, 1)
+		c.Read(b)
+		c.Write(b)
+		_, err := c.Read(b)
+		dropped <- err
+	}})
+	inHandshake := dial(t, mid)
+	send(t, inHandshake, "x")
+	expect(t, inHandshake, "x")
+
+	release := keepWorkersBehind(t, e)
+	send(t, inHandshake, "x")
+	settle(t, e, "in line", func(s Stats) bool { return s.Loops[0].HeavyQueued == 1 })
+	var conns []net.Conn
+	for range 4 {
+		c := dial(t, l)
+		send(t, c, "x")
+		conns = append(conns, c)
+	}
+	settle(t, e, "dropped", func(s Stats) bool { return s.Loops[0].HeavyDropped == 3 })
+	release()
+	if err := within(t, dropped, "drop"); !errors.Is(err, ErrOverloaded) {
+		t.Errorf("got %v", err)
+	}
+	answered := 0
+	for _, c := range conns {
+		if n, _ := c.Read(make([]byte, 1)); n == 1 {
+			answered++
+		}
+	}
+	if answered != 2 {
+		t.Errorf("%d of 4 answered, want 2", answered)
+	}
+	for range 2 {
+		if r := within(t, refused, "refusal"); r != RefusedOverload {
+			t.Errorf("reason %q", r)
+		}
+	}
+	settle(t, e, "served", func(s Stats) bool { return s.Loops[0].HeavyQueued == 0 })
+}
+
+// keepWorkersBehind makes the loops pause their heavy steps.
+func keepWorkersBehind(t testing.TB, e *Engine) (release func()) {
+	block := make(chan struct{})
+	for range offloadsWaitingMax + 2 {
+		e.Go(func(task *Task) { task.Offload(func() { <-block }) })
+	}
+	settle(t, e, "workers behind", func(Stats) bool { return pollOf(e).workers.behind() })
+	release = sync.OnceFunc(func() { close(block) })
+	t.Cleanup(release)
+	return release
+}
+
+// While the workers are behind, heavy steps wait; afterwards they go on.
+func TestHeavyWaitsForWorkers(t *testing.T) {
+	e := start(t, KindEpoll, 1)
+	l := listen(t, e, ListenOptions{Handler: echo, Heavy: true})
+	release := keepWorkersBehind(t, e)
+	c := dial(t, l)
+	send(t, c, "x")
+	settle(t, e, "in line", func(s Stats) bool { return s.Loops[0].HeavyQueued == 1 })
+	c.SetReadDeadline(time.Now().Add(30 * time.Millisecond))
+	if n, err := c.Read(make([]byte, 1)); err == nil {
+		t.Errorf("%d bytes while the workers are behind", n)
+	}
+	release()
+	c.SetReadDeadline(time.Now().Add(patience))
+	expect(t, c, "x")
+}
+
+// Connections move from a loop that has many more than another.
+func TestMove(t *testing.T) {
+	e := start(t, KindEpoll, 2)
+	pollOf(e).loops[0].connections.Add(1000)
+	defer pollOf(e).loops[0].connections.Add(-1000)
+	l := listen(t, e, ListenOptions{Handler: func(task *Task, c *Conn) {
+		c.Write([]byte{byte('0' + task.Loop())})
+		echo(task, c)
+	}})
+	for range 50 {
+		expect(t, dial(t, l), "1")
+	}
+	if n := sum(e.Stats(), func(l LoopStats) int64 { return l.Moved }); n == 0 {
+		t.Error("none moved")
+	}
+}
+
+// An idle loop sleeps: no timer, no signal keeps it busy.
+func TestIdleLoopSleeps(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(Procs(1)))
+	e := start(t, KindEpoll, 1)
+	c := dial(t, listen(t, e, ListenOptions{Handler: echo}))
+	send(t, c, "x")
+	expect(t, c, "x")
+	time.Sleep(50 * time.Millisecond) // the raw wait is interrupted once
+	before := e.Stats().Loops[0].Rounds
+	time.Sleep(300 * time.Millisecond)
+	if n := e.Stats().Loops[0].Rounds - before; n > 3 {
+		t.Errorf("%d rounds in 300 ms without traffic", n)
+	}
+	settle(t, e, "not busy", func(s Stats) bool { return s.Loops[0].Busy < 0.1 })
+}
+
+// Once warm, serving allocates nothing: reads, writes, waits, parking, resuming,
+// claiming, buffers, tasks.
+func TestNoAllocations(t *testing.T) {
+	e := start(t, KindEpoll, 1)
+	var pool []*Conn // idle connections to the backend
+	back := startBackend(t, e, echo)
+	surplus := func(_ *Task, c *Conn) {
+		if _, err := c.Read(make([]byte, 1)); !errors.Is(err, ErrClosed) {
+			t.Errorf("an idle connection was resumed: %v", err)
+		}
+	}
+	var wants [2]Want
+	var resume Handler
+	resume = func(task *Task, c *Conn) {
+		c.SetNonblocking(true)
+		buf := task.Buffer()
+		defer task.Release(buf)
+		for {
+			c.SetReadDeadline(task.Now().Add(time.Minute))
+			n, err := c.Read(buf)
+			if err == ErrWouldBlock {
+				c.Park(task.Now().Add(time.Minute), resume)
+				return
+			}
+			if err != nil {
+				return
+			}
+			var b *Conn
+			if last := len(pool) - 1; last >= 0 && pool[last].Claim(task) {
+				b, pool = pool[last], pool[:last]
+			} else if b, err = task.Dial(back, task.Now().Add(time.Minute)); err != nil {
+				t.Error(err)
+				return
+			}
+			b.SetDeadline(task.Now().Add(time.Minute))
+			b.Write(buf[:n])
+			wants = [2]Want{{Conn: b, Read: true}, {Conn: c, Read: true}}
+			if _, err := task.Wait(task.Now().Add(time.Minute), wants[:]...); err != nil {
+				t.Error(err)
+			}
+			n, _ = b.Read(buf)
+			b.Park(task.Now().Add(time.Minute), surplus)
+			pool = append(pool, b)
+			c.Write(buf[:n])
+		}
+	}
+	c := dial(t, listen(t, e, ListenOptions{Handler: resume}))
+	msg, got := []byte("hello"), make([]byte, 5)
+	request := func() {
+		c.Write(msg)
+		if _, err := io.ReadFull(c, got); err != nil || !slices.Equal(got, msg) {
+			t.Error(got, err)
+		}
+	}
+	request()
+	if n := testing.AllocsPerRun(500, request); n >= 0.1 {
+		t.Errorf("%v allocations a request", n)
+	}
+	do(t, e, func(*Task) {
+		if len(pool) != 1 {
+			t.Errorf("%d backend connections for one client", len(pool))
+		}
+	})
+}
+
+// A task whose heavy step waits in line still meets its deadline.
+func TestHeavyDeadline(t *testing.T) {
+	e := start(t, KindEpoll, 1)
+	got := make(chan error, 1)
+	l := listen(t, e, ListenOptions{Handler: func(_ *Task, c *Conn) {
+		c.SetHeavy(true)
+		b := make([]byte, 1)
+		c.Read(b)
+		c.Write(b)
+		c.SetReadDeadline(time.Now().Add(30 * time.Millisecond))
+		_, err := c.Read(b)
+		got <- err
+	}})
+	c := dial(t, l)
+	send(t, c, "x")
+	expect(t, c, "x")
+	keepWorkersBehind(t, e)
+	send(t, c, "y")
+	if err := within(t, got, "deadline"); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("got %v", err)
+	}
+	settle(t, e, "line empty", func(s Stats) bool { return s.Loops[0].HeavyQueued == 0 })
+}
