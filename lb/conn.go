@@ -1,0 +1,189 @@
+package lb
+
+import (
+	"crypto/tls"
+	"errors"
+	"io"
+	"net"
+	"net/netip"
+	"strconv"
+	"time"
+
+	"lbd/lb/loop"
+)
+
+// A client's connection:
+//
+//	accept -> handshake -> serve <-> parked -> closed
+//	                         |                   ^
+//	                         +-------------------+
+//
+// serve runs in a task and has an exchange with its buffers; parked has neither.
+
+// clientConn is what stays of a client's connection from accept to close.
+type clientConn struct {
+	listener *listener
+	c        *loop.Conn
+	tls      *tls.Conn     // nil on a plain connection
+	io       io.ReadWriter // tls or c
+	address  string        // the client's, without port
+	port     string        // the one it came to
+	resume   loop.Handler  // wake, bound once
+
+	// While parked: neighbours in the list of its loop.
+	next, prev *clientConn
+	loop       int
+}
+
+// accept is a connection's first task. Port is the listener's, as configured: 0 if the kernel has chosen it.
+func (l *listener) accept(t *loop.Task, c *loop.Conn, port string) {
+	l.accepted.Add(1)
+	form := l.served.Load()
+	if l.connections.Add(1) > form.max {
+		l.connections.Add(-1)
+		l.ended[Limited].Add(1)
+		return
+	}
+	l.server.connections.Add(1)
+	if port == "0" {
+		port = strconv.Itoa(c.LocalAddr().(*net.TCPAddr).Port)
+	}
+	cc := &clientConn{listener: l, c: c, io: c, address: c.RemoteAddrPort().Addr().String(), port: port}
+	cc.resume = cc.wake
+	if form.tls && !cc.handshake(t, form) {
+		cc.close(t)
+		return
+	}
+	// From here on no call on the connection waits by itself: the exchange waits, for both its sides at once.
+	c.SetNonblocking(true)
+	c.SetQueued(queuedBytesMax)
+	cc.serve(t)
+}
+
+// handshake lets the terminator do it, as heavy steps, and counts why it failed.
+func (cc *clientConn) handshake(t *loop.Task, form *listenerForm) bool {
+	cc.c.SetHeavy(true)
+	cc.c.SetDeadline(t.Now().Add(form.timeouts.Handshake))
+	conn, err := cc.listener.server.options.Terminator.Handshake(cc.c, cc.listener.name)
+	cc.c.SetHeavy(false)
+	if err == nil {
+		cc.c.SetDeadline(time.Time{})
+		cc.tls, cc.io = conn, conn
+		return true
+	}
+	reason := BadRequest
+	switch {
+	case isTimeout(err):
+		reason = ClientTimeout
+	case errors.Is(err, loop.ErrOverloaded):
+		reason = Shed
+	case isGone(err):
+		reason = ClientAborted
+	}
+	cc.listener.ended[reason].Add(1)
+	cc.record(t, reason, "handshake")
+	return false
+}
+
+// record logs a connection that never came to an exchange.
+func (cc *clientConn) record(t *loop.Task, reason Reason, detail string) {
+	s := cc.listener.server
+	if s.options.AccessLog == nil {
+		return
+	}
+	s.options.AccessLog(&Record{
+		Time: t.Now(), Node: s.options.Node, Listener: cc.listener.name, Client: cc.remote(), TLS: cc.tls, Reason: reason, Detail: detail,
+	})
+}
+
+func (cc *clientConn) remote() netip.AddrPort { return cc.c.RemoteAddrPort() }
+
+// serve serves requests until there is none at hand, then parks, or closes if the connection is at its end.
+func (cc *clientConn) serve(t *loop.Task) {
+	x := cc.listener.server.begin(t, cc)
+	whole := false
+	defer func() {
+		if !whole { // a panic, which the loop logs: nothing may leak, and x is not to be used again
+			x.abandon()
+			cc.forget()
+		}
+	}()
+	next := nextRequest
+	for next == nextRequest {
+		next = x.serveRequest()
+	}
+	switch next {
+	case lingerConn:
+		x.in.skip(len(x.in.bytes()))
+		cc.linger(t, x.in.room(t, 1))
+	case abortConn:
+		cc.tls = nil // no farewell: over TLS it would say that the answer was whole
+	}
+	x.end()
+	whole = true
+	if next != parkConn || cc.listener.leaving() {
+		cc.close(t)
+		return
+	}
+	cc.park(t)
+}
+
+// park leaves the connection to the loop until its next request, or its idle time.
+func (cc *clientConn) park(t *loop.Task) {
+	l := cc.listener
+	l.parked[t.Loop()].add(cc, t.Loop())
+	cc.c.Park(t.Now().Add(l.served.Load().timeouts.KeepAliveIdle), cc.resume)
+}
+
+// wake is the first task after parking.
+func (cc *clientConn) wake(t *loop.Task, c *loop.Conn) {
+	cc.listener.parked[cc.loop].remove(cc)
+	if c.TimedOut() {
+		cc.close(t)
+		return
+	}
+	cc.serve(t)
+}
+
+// close ends the connection and counts it. A TLS peer is told, if its window takes an alert.
+func (cc *clientConn) close(t *loop.Task) {
+	if cc.tls != nil {
+		cc.c.SetDeadline(t.Now().Add(closeTimeout))
+		cc.tls.Close()
+	}
+	cc.c.Close()
+	cc.forget()
+}
+
+// forget counts one connection less.
+func (cc *clientConn) forget() {
+	cc.listener.connections.Add(-1)
+	cc.listener.server.gone()
+}
+
+// linger ends our side and reads what the client still sends, for a while: closing with unread bytes would make the kernel
+// reset the connection, and the client might lose the answer that it has not read.
+func (cc *clientConn) linger(t *loop.Task, scratch []byte) {
+	deadline := t.Now().Add(lingerTimeout)
+	cc.c.SetWriteDeadline(deadline)
+	if cc.tls != nil {
+		cc.tls.CloseWrite()
+		cc.c.SetWriteDeadline(deadline) // crypto/tls leaves one in the past
+	}
+	if cc.c.CloseWrite() != nil {
+		return
+	}
+	for left := lingerBytesMax; left > 0; {
+		n, err := cc.c.Read(scratch) // ciphertext will do
+		left -= n
+		if err == nil {
+			continue
+		}
+		if err != loop.ErrWouldBlock {
+			return
+		}
+		if _, err := t.Wait(deadline, loop.Want{Conn: cc.c, Read: true}); err != nil {
+			return
+		}
+	}
+}

@@ -1,0 +1,251 @@
+package lb
+
+import (
+	"context"
+	crand "crypto/rand"
+	"encoding/hex"
+	"log/slog"
+	"math/rand/v2"
+	"time"
+
+	"lbd/lb/http1"
+	"lbd/lb/loop"
+)
+
+// exchange is one request and its answer on their way through. A task that serves a client's connection has one for as
+// long as it runs; loops keep them for reuse, so that a request allocates nothing.
+//
+// Buffers, each borrowed only while it holds something:
+//
+//	client -> in (head) ----> first (head as sent, first body bytes; kept for a retry) -> backend
+//	client -> up.in (body) -> up.out (as sent) -----------------------------------------> backend
+//	client <- out (head as sent, body as sent) <- backend.in (head, body) <-------------- backend
+type exchange struct {
+	server *Server
+	t      *loop.Task
+	client *clientConn
+	form   *listenerForm
+
+	in    window
+	first []byte
+	out   []byte
+	up    upload
+
+	req  http1.Request
+	resp http1.Response
+	down http1.Body // the answer's body
+
+	route     *route
+	backend   *Backend
+	conn      *backendConn
+	wantFresh bool // no idle connection may be used: one was stale
+	held      bool // counted as in flight at backend
+	retrying  bool // holds a place in the pool's retry budget
+	tried     [triedBackendsMax]*Backend
+	tries     int
+	sent      bool      // the kernel took some of the request in this try
+	heard     bool      // some of an answer has come in this try
+	sentAt    time.Time // when the last of the request was given to the connection
+
+	closing bool // the connection ends after this exchange
+	aborted bool // the answer is cut short, or there is none to give
+
+	rec    Record
+	id     [32]byte
+	random *rand.ChaCha8
+
+	take  func(loop int) *loop.Conn // takeIdle, bound once
+	taken *backendConn
+	wants [2]loop.Want
+	loops []int
+	edit  http1.RequestEdit
+	reply http1.ResponseEdit
+}
+
+// step is what a connection does after an exchange.
+type step uint8
+
+const (
+	nextRequest step = iota
+	parkConn         // nothing is at hand
+	lingerConn       // our answer was the last; let the client read it
+	closeConn
+	abortConn // the answer is cut short: the client must not take it for whole
+)
+
+// begin returns an exchange for the connection, on the loop of t.
+func (s *Server) begin(t *loop.Task, cc *clientConn) *exchange {
+	sh := &s.shards[t.Loop()]
+	var x *exchange
+	if n := len(sh.spare); n > 0 {
+		x, sh.spare[n-1] = sh.spare[n-1], nil
+		sh.spare = sh.spare[:n-1]
+	} else {
+		x = newExchange(s)
+	}
+	x.t, x.client = t, cc
+	return x
+}
+
+func newExchange(s *Server) *exchange {
+	var seed [32]byte
+	crand.Read(seed[:])
+	x := &exchange{server: s, random: rand.NewChaCha8(seed)}
+	x.take = x.takeIdle
+	return x
+}
+
+// end gives everything back to the loop, and x itself.
+func (x *exchange) end() {
+	x.in.free(x.t)
+	sh := &x.server.shards[x.t.Loop()]
+	x.t, x.client, x.form = nil, nil, nil
+	if len(sh.spare) < spareExchangesMax {
+		sh.spare = append(sh.spare, x)
+	}
+}
+
+// abandon settles the counts of an exchange that a panic has ended.
+func (x *exchange) abandon() {
+	if x.held {
+		x.backend.inFlight.Add(-1)
+	}
+	if x.retrying {
+		x.route.pool.endRetry()
+	}
+	if x.form != nil {
+		x.client.listener.ended[Internal].Add(1)
+	}
+}
+
+// serveRequest serves one request:
+//
+//	1 the head   2 a route   3 a backend   4 a connection   5 the request   6 the answer   7 keep or close, count
+//
+// A retry is a loop over 3 to 6, as long as no final answer has begun. One request sees one table.
+func (x *exchange) serveRequest() step {
+	next, f := x.readRequest()
+	if next != nextRequest {
+		return next
+	}
+	if f != nil {
+		return x.refuse(f)
+	}
+	table := x.server.table.Load()
+	x.route = table.lookup(x.client.listener.name, x.req.Host, x.req.Path)
+	switch {
+	case len(x.req.Path) == 1 && x.req.Path[0] == '*':
+		return x.respond(answerOptions)
+	case x.route == nil:
+		return x.refuse(faultNoRoute)
+	case x.route.respond != nil:
+		return x.respond(x.route.respond)
+	}
+	for {
+		f = x.pick()
+		if f == nil {
+			f = x.connect()
+		}
+		if f == nil {
+			f = x.sendRequest()
+		}
+		if f == nil {
+			f = x.readResponse()
+		}
+		if f == nil {
+			break
+		}
+		x.leaveBackend(f)
+		if !x.mayRetry(f) {
+			return x.refuse(f)
+		}
+	}
+	f = x.sendResponse()
+	if f == nil && x.resp.Status == 101 {
+		f = x.tunnel()
+	}
+	x.leaveBackend(f)
+	x.aborted = f != nil
+	return x.finish(f)
+}
+
+// finish ends an exchange: counts and logs it, gives buffers back and says what the connection does next.
+func (x *exchange) finish(f *fault) step {
+	x.count(f)
+	x.releaseBuffers()
+	if x.retrying {
+		x.route.pool.endRetry()
+		x.retrying = false
+	}
+	x.form, x.backend = nil, nil
+	clear(x.tried[:])
+	switch {
+	case x.aborted:
+		return abortConn
+	case !x.closing:
+		if !x.up.in.empty() { // read behind the body: the next request's
+			x.in.free(x.t)
+			x.in, x.up.in = x.up.in, window{}
+		}
+		return nextRequest
+	case !x.up.done:
+		return lingerConn
+	}
+	return closeConn
+}
+
+// count completes the record, counts it and hands it to the log.
+func (x *exchange) count(f *fault) {
+	l, r := x.client.listener, &x.rec
+	if f != nil {
+		r.Reason, r.Detail = f.reason, f.detail
+	}
+	r.Total = x.t.Now().Sub(r.Time)
+	r.RequestBytes, r.Tries = x.up.bytes, x.tries
+	if x.route != nil {
+		r.Route = x.route.name
+		if x.route.pool != nil {
+			r.Pool = x.route.pool.name
+		}
+	}
+	if x.backend != nil {
+		r.Backend = x.backend.name
+	}
+	l.requests[r.Status/100].Add(1)
+	l.ended[r.Reason].Add(1)
+	if f != nil && f.cause != nil {
+		x.explain(f)
+	}
+	if log := x.server.options.AccessLog; log != nil {
+		log(r)
+	}
+}
+
+// explain writes down the cause of a failure, which the access log's fixed words leave out.
+func (x *exchange) explain(f *fault) {
+	level, r := slog.LevelDebug, &x.rec
+	if f.reason == Internal {
+		level = slog.LevelError
+	}
+	x.server.log.Log(context.Background(), level, "exchange failed", "request_id", string(r.RequestID), "listener", r.Listener,
+		"backend", r.Backend, "reason", f.reason.String(), "detail", f.detail, "cause", f.cause)
+}
+
+// releaseBuffers gives back all but what the client's next request needs.
+func (x *exchange) releaseBuffers() {
+	release(x.t, x.first)
+	release(x.t, x.out)
+	release(x.t, x.up.out)
+	x.first, x.out, x.up.out = nil, nil, nil
+	if x.up.in.empty() || x.closing || x.aborted {
+		x.up.in.free(x.t)
+	}
+}
+
+// requestID makes a new id: 128 random bits in hex, without a system call.
+func (x *exchange) requestID() []byte {
+	var raw [16]byte
+	x.random.Read(raw[:])
+	hex.Encode(x.id[:], raw[:])
+	return x.id[:]
+}

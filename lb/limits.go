@@ -1,0 +1,98 @@
+package lb
+
+import (
+	"cmp"
+	"time"
+)
+
+// Defaults of what a configuration may set. Zero in a configuration means the default; none can be switched off, because a
+// wait or a size without an end is how one client harms the others.
+const (
+	// A handshake is two round trips and a few KiB; 10 s serves a phone on a bad line, not one that plays dead.
+	handshakeTimeout = 10 * time.Second
+	// From the first byte of a head to its end.
+	requestHeadTimeout = 10 * time.Second
+	// Between two pieces of a body, either way. Counts idle time, so a slow but steady upload may take hours.
+	bodyIdleTimeout = 30 * time.Second
+	// From the last byte of the request to the first of the answer: as long as common backends' own limit.
+	firstByteTimeout = 60 * time.Second
+	// A kept-alive client connection costs a socket and a few hundred bytes while it waits for its next request.
+	keepAliveIdleTimeout = 60 * time.Second
+	// A client that does not take a byte for this long is gone or hostile.
+	writeStallTimeout = 30 * time.Second
+	// A tunnel (WebSocket) without traffic either way. Pings usually come every 30 s, but nothing demands them.
+	tunnelIdleTimeout = time.Hour
+	// A backend is in the same data centre: one lost SYN is sent again after 1 s, the next 2 s later.
+	connectTimeout = 3 * time.Second
+	// Less than the shortest keep-alive time of common backends (5 s), so that we close first.
+	backendIdleTimeout = 4 * time.Second
+	// Idle connections per backend over all loops; above, the oldest use is not worth a backend's memory.
+	idlePerBackend = 256
+	// Connections of one listener on this node.
+	listenerConnectionsMax = 1 << 20
+)
+
+// What no configuration sets.
+const (
+	// How much sooner than the backend's own announced time an idle connection is closed: its close and our request would
+	// cross on the wire.
+	keepAliveMargin = time.Second
+	// Retries of one request to other backends; the first try and a fresh connection for a stale one are not counted.
+	retriesMax = 1
+	// Retries may be a fifth of the requests in flight at a pool, else a pool in trouble gets twice its load.
+	retryBudgetShare = 5
+	// But a pool with little traffic may retry.
+	retryBudgetMin = 3
+	// Interim answers (1xx) before the final one. Real ones send a 100, a 103 or progress every few seconds.
+	interimAnswersMax = 64
+	// How long and how much we read from a client after an answer that closes the connection, so that its unread bytes do not
+	// make the kernel reset the connection and destroy the answer.
+	lingerTimeout  = 2 * time.Second
+	lingerBytesMax = 256 << 10
+	// tls.Conn.Close writes an alert; a peer that does not read must not hold it.
+	closeTimeout = 100 * time.Millisecond
+	// How long a backend that has answered may take the rest of its request before its connection is given up. The client has
+	// its answer by then, but the next request on its connection waits.
+	settleTimeout = 100 * time.Millisecond
+	// What a queued write may hold while both directions of a connection move: one buffer and its framing or records.
+	queuedBytesMax = 64 << 10
+	// Retry-After of an answer that says no backend is eligible: about the time checks need to see one come back.
+	retryAfterSeconds = "5"
+	// How often a loop is asked again for its parked connections when it does not answer (20 ms each).
+	closeMissesMax = 100
+	// Exchanges kept for reuse by each loop; a few KiB each.
+	spareExchangesMax = 256
+	// Backends that one request may be sent to.
+	triedBackendsMax = retriesMax + 1
+)
+
+// Timeouts of a listener. Zero fields mean the defaults.
+type Timeouts struct {
+	Handshake     time.Duration // TLS handshake; 10 s
+	RequestHead   time.Duration // from a head's first byte to its last; 10 s
+	KeepAliveIdle time.Duration // between two requests, and from accept to the first byte; 60 s
+	WriteStall    time.Duration // a client that takes no byte of its answer; 30 s
+}
+
+func (t Timeouts) withDefaults() Timeouts {
+	return Timeouts{
+		Handshake:     cmp.Or(t.Handshake, handshakeTimeout),
+		RequestHead:   cmp.Or(t.RequestHead, requestHeadTimeout),
+		KeepAliveIdle: cmp.Or(t.KeepAliveIdle, keepAliveIdleTimeout),
+		WriteStall:    cmp.Or(t.WriteStall, writeStallTimeout),
+	}
+}
+
+// Limits of a listener. Zero fields mean the defaults.
+type Limits struct {
+	Connections int // open at once on this node; 1,048,576
+	HeadBytes   int // of a request; 64 KiB
+	Fields      int // of a request head; 128
+}
+
+// RouteTimeouts are a route's own. Zero fields mean the defaults.
+type RouteTimeouts struct {
+	FirstByte time.Duration // from the request's last byte to the answer's first; 60 s
+	BodyIdle  time.Duration // between two pieces of a body, either way; 30 s
+	Tunnel    time.Duration // without traffic either way after an upgrade; 1 h
+}

@@ -1,0 +1,205 @@
+package lb
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"sync/atomic"
+
+	"lbd/lb/http1"
+	"lbd/lb/loop"
+)
+
+// ListenerConfig is a listener as the publisher compiles it.
+type ListenerConfig struct {
+	Name      string
+	Addresses []string // "host:port", ":port" (IPv4 and IPv6) or "[v6]:port"
+	TLS       bool     // the server's Terminator decides how
+	Timeouts  Timeouts
+	Limits    Limits
+}
+
+// listener accepts connections for one name on all its addresses.
+type listener struct {
+	name   string
+	server *Server
+	served atomic.Pointer[listenerForm]
+	closed atomic.Bool  // unlistened: connections end with their request
+	parked []parkedList // one per loop
+
+	sockets []socket // in configured order; written by the publisher alone, under Server.mu
+
+	_ [64]byte
+	listenerCounters
+	_ [64]byte
+}
+
+// listenerForm is a listener's configuration, compiled: what a connection reads.
+type listenerForm struct {
+	tls      bool
+	scheme   string
+	timeouts Timeouts
+	limits   http1.Limits
+	max      int64 // connections
+}
+
+type listenerCounters struct {
+	connections atomic.Int64
+	accepted    atomic.Int64
+	requests    [6]atomic.Int64           // by class of the status; 0: no answer
+	ended       [reasonCount]atomic.Int64 // by reason
+}
+
+func newForm(cfg *ListenerConfig) *listenerForm {
+	f := &listenerForm{
+		tls:      cfg.TLS,
+		scheme:   "http",
+		timeouts: cfg.Timeouts.withDefaults(),
+		limits:   http1.DefaultLimits,
+		max:      listenerConnectionsMax,
+	}
+	if cfg.TLS {
+		f.scheme = "https"
+	}
+	if cfg.Limits.HeadBytes > 0 {
+		f.limits.HeadBytes = cfg.Limits.HeadBytes
+	}
+	if cfg.Limits.Fields > 0 {
+		f.limits.Fields = cfg.Limits.Fields
+	}
+	if cfg.Limits.Connections > 0 {
+		f.max = int64(cfg.Limits.Connections)
+	}
+	return f
+}
+
+// Listen adds the listener of that name or gives it a new form. Open connections live on and take their next limits from
+// the new form. If an address cannot be bound, the listener keeps its previous form and the error names each such address
+// (it wraps syscall.EADDRINUSE where that is the cause).
+func (s *Server) Listen(cfg ListenerConfig) error {
+	s.mu.Lock()
+	l := s.listeners[cfg.Name]
+	s.mu.Unlock()
+	if l == nil {
+		l = &listener{name: cfg.Name, server: s, parked: newParkedLists(s.options.Engine.Loops())}
+	}
+	form := newForm(&cfg)
+	if form.tls && s.options.Terminator == nil {
+		return fmt.Errorf("listener %q: needs TLS, and there is no terminator", cfg.Name)
+	}
+	before := l.served.Load()
+	if before == nil {
+		l.served.Store(form) // connections may come as soon as the first address is bound
+	}
+	if err := l.bind(cfg.Addresses, form); err != nil {
+		return fmt.Errorf("listener %q: %w", cfg.Name, err)
+	}
+	l.served.Store(form)
+	s.mu.Lock()
+	s.listeners[cfg.Name] = l
+	s.mu.Unlock()
+	return nil
+}
+
+// socket is one bound address.
+type socket struct {
+	address string // as configured
+	on      *loop.Listener
+}
+
+// bind opens the addresses that are new and then closes those that are gone; on failure it leaves everything as it was.
+func (l *listener) bind(addresses []string, form *listenerForm) error {
+	var next, opened []socket
+	var errs []error
+	for _, address := range addresses {
+		if i := slices.IndexFunc(l.sockets, func(s socket) bool { return s.address == address }); i >= 0 {
+			next = append(next, l.sockets[i])
+			continue
+		}
+		on, err := l.open(address, form)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		opened = append(opened, socket{address, on})
+		next = append(next, socket{address, on})
+	}
+	if len(errs) > 0 {
+		for _, s := range opened {
+			s.on.Close()
+		}
+		return errors.Join(errs...)
+	}
+	for _, s := range l.sockets {
+		if !slices.Contains(next, s) {
+			s.on.Close()
+		}
+	}
+	l.server.mu.Lock()
+	l.sockets = next
+	l.server.mu.Unlock()
+	return nil
+}
+
+// open binds one address.
+func (l *listener) open(address string, form *listenerForm) (*loop.Listener, error) {
+	_, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, fmt.Errorf("listen on %s: %w", address, err)
+	}
+	return l.server.options.Engine.Listen(address, loop.ListenOptions{
+		Handler: func(t *loop.Task, c *loop.Conn) { l.accept(t, c, port) },
+		Heavy:   form.tls,
+		Refused: l.refused,
+	})
+}
+
+// Unlisten closes the listener of that name, if there is one: its addresses are free when it returns. Its idle connections
+// are closed, the others with the end of their request.
+func (s *Server) Unlisten(name string) {
+	s.mu.Lock()
+	l := s.listeners[name]
+	delete(s.listeners, name)
+	s.mu.Unlock()
+	if l == nil {
+		return
+	}
+	l.close()
+}
+
+// close stops accepting and closes what is idle.
+func (l *listener) close() {
+	l.closed.Store(true)
+	for _, s := range l.sockets {
+		s.on.Close()
+	}
+	l.server.options.Engine.Go(l.closeParked)
+}
+
+// leaving reports whether connections of the listener should end with the request that they are at.
+func (l *listener) leaving() bool { return l.closed.Load() || l.server.draining.Load() }
+
+// Addresses returns where the listener of that name accepts, in configured order and with the ports in use; nil if there is
+// none.
+func (s *Server) Addresses(name string) []net.Addr {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l := s.listeners[name]
+	if l == nil {
+		return nil
+	}
+	var addresses []net.Addr
+	for _, s := range l.sockets {
+		addresses = append(addresses, s.on.Addr())
+	}
+	return addresses
+}
+
+// refused counts a connection that the loop could not serve. Without a file for it, it only waits: the loop's own statistics
+// count that.
+func (l *listener) refused(reason string) {
+	if reason != loop.RefusedOpenFiles {
+		l.ended[Shed].Add(1)
+	}
+}

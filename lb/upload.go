@@ -1,0 +1,163 @@
+package lb
+
+import (
+	"io"
+	"time"
+
+	"lbd/lb/http1"
+	"lbd/lb/loop"
+)
+
+// upload is the request's body on its way.
+type upload struct {
+	body    http1.Body
+	chunked bool
+	done    bool   // all of it has been given to the backend's connection
+	broken  bool   // the backend takes no more
+	beyond  bool   // some of it is gone from our buffers: no replay
+	in      window // read after the first buffer
+	out     []byte // as sent
+	bytes   int64
+}
+
+// chunkOverhead is what framing may add to one piece: size line, CRLF, last chunk. Trailers are appended beyond.
+const chunkOverhead = 32
+
+func (u *upload) begin(req *http1.Request) {
+	u.chunked = req.Framing == http1.Chunked
+	u.done, u.broken, u.beyond, u.bytes = u.body.Done(), false, false, 0
+}
+
+// decode takes up to limit bytes off w and returns the payload among them.
+func (u *upload) decode(w *window, limit int) ([]byte, *fault) {
+	src := w.bytes()
+	if len(src) > limit {
+		src = src[:limit]
+	}
+	data, n, err := u.body.Decode(src)
+	w.skip(n)
+	u.bytes += int64(len(data))
+	if err != nil {
+		return nil, badRequest(err)
+	}
+	return data, nil
+}
+
+// frame appends a piece of payload as it goes to the backend, and the end if it was the last.
+func (u *upload) frame(dst, data []byte) []byte {
+	u.done = u.body.Done()
+	if !u.chunked {
+		return append(dst, data...)
+	}
+	return appendChunk(dst, data, u.done, u.body.Trailer())
+}
+
+// appendChunk appends a piece of a chunked body.
+func appendChunk(dst, data []byte, last bool, trailer []byte) []byte {
+	if len(data) > 0 {
+		dst = http1.AppendChunkSize(dst, len(data))
+		dst = append(dst, data...)
+		dst = append(dst, '\r', '\n')
+	}
+	if last {
+		dst = http1.AppendLastChunk(dst, trailer)
+	}
+	return dst
+}
+
+// moveUpload passes on what has come of the request's body, without waiting, and reports whether anything moved.
+func (x *exchange) moveUpload() (bool, *fault) {
+	u := &x.up
+	if x.conn == nil || u.done || u.broken || x.conn.c.Pending() > 0 {
+		return false, nil
+	}
+	w := &x.in
+	if w.empty() {
+		w = &u.in
+		if moved, f := x.readUpload(); !moved || f != nil {
+			return false, f
+		}
+	}
+	data, f := u.decode(w, loop.BufferBytes-chunkOverhead)
+	if f != nil {
+		return false, f
+	}
+	if u.out == nil {
+		u.out = x.t.Buffer()
+	}
+	out := u.frame(u.out[:0], data)
+	if len(out) == 0 {
+		return true, nil
+	}
+	u.beyond = true
+	if _, err := x.conn.c.Write(out); err != nil {
+		// The backend takes no more. It may have answered before, so the answer's reader is to find out.
+		u.broken = true
+	}
+	return true, nil
+}
+
+// readUpload reads more of the body.
+func (x *exchange) readUpload() (bool, *fault) {
+	w := &x.up.in
+	if !w.empty() {
+		return true, nil
+	}
+	n, err := x.client.io.Read(w.room(x.t, 1))
+	w.filled(n)
+	switch {
+	case n > 0:
+		return true, nil
+	case err == loop.ErrWouldBlock:
+		return false, nil
+	case err == io.EOF:
+		return false, &fault{reason: ClientAborted, status: 400, detail: "body", cause: err}
+	}
+	return false, clientFault(err, "body")
+}
+
+// await waits until want is ready, or a piece of the request's body has moved; the caller looks again. Whatever an exchange
+// waits for once its head is read, it waits here: so the upload goes on meanwhile, in the same task.
+func (x *exchange) await(want loop.Want, deadline time.Time) *fault {
+	if moved, f := x.moveUpload(); moved || f != nil {
+		return f
+	}
+	wants := append(x.wants[:0], want)
+	switch {
+	case x.conn == nil: // an answer of our own
+	case x.conn.c.Pending() > 0:
+		wants = also(wants, loop.Want{Conn: x.conn.c, Write: true})
+	case !x.up.done && !x.up.broken:
+		wants = also(wants, loop.Want{Conn: x.client.c, Read: true})
+	}
+	if _, err := x.t.Wait(deadline, wants...); err != nil {
+		return x.late(want, err)
+	}
+	return nil
+}
+
+// also adds w to what a task waits for. A connection is named once there, so what is wanted of it is put together.
+func also(wants []loop.Want, w loop.Want) []loop.Want {
+	for i := range wants {
+		if wants[i].Conn == w.Conn {
+			wants[i].Read, wants[i].Write = wants[i].Read || w.Read, wants[i].Write || w.Write
+			return wants
+		}
+	}
+	return append(wants, w)
+}
+
+// late says whose fault it is that nothing moved.
+func (x *exchange) late(want loop.Want, err error) *fault {
+	switch {
+	case !isTimeout(err):
+		return &fault{reason: Drained, status: 503, detail: "closing", cause: err}
+	case want.Conn == x.client.c:
+		return faultStalled
+	case x.conn.c.Pending() > 0:
+		return &fault{reason: BackendTimeout, status: 504, detail: "send", cause: err}
+	case !x.up.done && !x.up.broken:
+		return &fault{reason: ClientTimeout, status: 408, detail: "body", cause: err}
+	}
+	return &fault{reason: BackendTimeout, status: 504, detail: "answer", cause: err}
+}
