@@ -1,0 +1,42 @@
+package cluster
+
+import (
+	"errors"
+	"fmt"
+
+	"lbd/cluster/state"
+)
+
+// Refusals of a change that depend on what it says and on what the cluster holds: see package state.
+type (
+	InvalidError  = state.InvalidError
+	ConflictError = state.ConflictError
+)
+
+var (
+	// ErrNoLeader: nothing was stored; the same call may succeed soon.
+	ErrNoLeader = errors.New("no leader: try again")
+	// ErrOutcomeUnknown: the change may be stored or not; the same call with the same request id finds out and
+	// changes nothing twice.
+	ErrOutcomeUnknown = errors.New("the change may be stored or not: repeat it with the same request id")
+	// ErrClosed: the node is closing or was never started; another node may take the call.
+	ErrClosed = errors.New("node takes no changes: it is not running")
+)
+
+// OpenError says which file kept a node from opening, why, and what to do.
+type OpenError struct {
+	Path   string
+	Err    error
+	Remedy string
+}
+
+func (e *OpenError) Error() string { return fmt.Sprintf("open %s: %v: %s", e.Path, e.Err, e.Remedy) }
+
+func (e *OpenError) Unwrap() error { return e.Err }
+
+const (
+	remedyLocked  = "stop the other lbd process, or choose another data directory"
+	remedyDamaged = "put the data directory back from a copy; a node of a larger cluster can be removed from it and joined anew on an empty directory"
+	remedyAccess  = "check the owner and the permissions of the data directory, and that its disk is mounted, writable and not full"
+	remedyVersion = "start the version of lbd that wrote it, or a newer one"
+)

@@ -1,0 +1,135 @@
+package cluster
+
+import (
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/hashicorp/raft"
+	"google.golang.org/protobuf/proto"
+
+	"lbd/cluster/state"
+	raftv1 "lbd/proto/lbd/raft/v1"
+)
+
+// machine is raft's side of the node: the only writer of the state. raft calls it from one goroutine.
+type machine struct {
+	node *Node
+	// applied is the index of the last entry within the state. Entries up to it are skipped: raft replays from its
+	// last snapshot, state.db is further.
+	applied uint64
+	// refusing: the node closes and the disk did not take a batch. What comes after it must not be taken either.
+	refusing bool
+}
+
+var errRefusing = errors.New("the node closes and its disk refuses")
+
+var _ raft.BatchingFSM = (*machine)(nil)
+
+// Apply is ApplyBatch of one.
+func (m *machine) Apply(entry *raft.Log) any { return m.ApplyBatch([]*raft.Log{entry})[0] }
+
+// ApplyBatch takes the state over a batch of committed entries, in one transaction:
+//
+//  1. apply each command to the state before it
+//  2. make the result durable, however often the disk has to be asked
+//  3. show it and wake the publisher
+//
+// Each answer is a state.Result.
+func (m *machine) ApplyBatch(entries []*raft.Log) []any {
+	answers := make([]any, len(entries))
+	if m.refusing {
+		return refuse(answers, errRefusing)
+	}
+	before := m.node.State()
+	st := before
+	touched := make(map[string]struct{})
+	for i, entry := range entries {
+		if entry.Type != raft.LogCommand || entry.Index <= m.applied {
+			continue
+		}
+		var res state.Result
+		st, res = m.apply(st, entry)
+		answers[i] = res
+		for _, key := range res.Touched {
+			touched[key] = struct{}{}
+		}
+	}
+	last := entries[len(entries)-1].Index
+	if last <= m.applied {
+		return answers
+	}
+	err := m.node.faults.retry(m.node.durable.path, m.node.closing, func() error {
+		return m.node.durable.advance(st, touched, last)
+	})
+	if err != nil { // closing: the entries are in the log, the next start applies them
+		m.refusing = true
+		return refuse(answers, err)
+	}
+	m.applied = last
+	m.node.show(before, st)
+	return answers
+}
+
+// apply applies one command. Whatever is wrong with it, the log goes on.
+func (m *machine) apply(st *state.State, entry *raft.Log) (*state.State, state.Result) {
+	cmd := new(raftv1.Command)
+	if err := proto.Unmarshal(entry.Data, cmd); err != nil {
+		m.node.logger.Error("entry of the log cannot be read", "index", entry.Index, "error", err)
+		return st, state.Result{Revision: st.Revision(), Err: fmt.Errorf("%w: %v", state.ErrUnknownCommand, err)}
+	}
+	next, res := st.Apply(cmd)
+	var fault *state.PanicError
+	switch {
+	case errors.As(res.Err, &fault):
+		m.node.logger.Error("command panicked: it is refused", "index", entry.Index, "panic", fault.Value, "stack", string(fault.Stack))
+	case errors.Is(res.Err, state.ErrUnknownCommand):
+		m.node.logger.Error("command is unknown: it is refused", "index", entry.Index, "error", res.Err)
+	}
+	return next, res
+}
+
+func refuse(answers []any, err error) []any {
+	for i := range answers {
+		answers[i] = state.Result{Err: fmt.Errorf("%w: %w", ErrOutcomeUnknown, err)}
+	}
+	return answers
+}
+
+// Snapshot holds on to the state as it is: it is immutable.
+func (m *machine) Snapshot() (raft.FSMSnapshot, error) {
+	if m.refusing {
+		return nil, errRefusing
+	}
+	return &snapshot{m.node.State(), m.applied}, nil
+}
+
+type snapshot struct {
+	state *state.State
+	index uint64
+}
+
+// Persist writes the snapshot; raft cancels the sink on an error.
+func (s *snapshot) Persist(sink raft.SnapshotSink) error {
+	return writeSnapshot(sink, s.state, s.index)
+}
+
+// Release has nothing to release.
+func (s *snapshot) Release() {}
+
+// Restore puts a leader's snapshot in place of the state.
+func (m *machine) Restore(r io.ReadCloser) error {
+	st, index, err := readSnapshot(r)
+	if err != nil {
+		return fmt.Errorf("restore snapshot: %w", err)
+	}
+	err = m.node.faults.retry(m.node.durable.path, m.node.closing, func() error {
+		return m.node.durable.replace(st, index)
+	})
+	if err != nil {
+		return fmt.Errorf("restore snapshot: %w", err)
+	}
+	m.applied = index
+	m.node.show(m.node.State(), st)
+	return nil
+}

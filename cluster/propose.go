@@ -1,0 +1,232 @@
+package cluster
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/raft"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"lbd/cluster/state"
+	raftv1 "lbd/proto/lbd/raft/v1"
+)
+
+// Propose makes one revision of a change and returns when it is applied here and durable, on this disk and on a
+// majority's:
+//
+//  1. wait for a leader, a moment
+//  2. apply the change to the present state and throw the result away: what is refused there enters no log
+//  3. send it, in parts when it is large
+//  4. wait for the answer of the state that it was applied to, which may have moved on meanwhile
+//
+// Errors: *InvalidError and *ConflictError (nothing stored, repeating does not help), ErrNoLeader (nothing stored, try
+// again), ErrOutcomeUnknown (try again with the same request id), ErrClosed, and what the disk says. The time of the
+// revision is now unless the change has one.
+func (n *Node) Propose(ctx context.Context, change *raftv1.ChangeCommand) (state.Result, error) {
+	r, err := n.enter()
+	if err != nil {
+		return state.Result{}, err
+	}
+	defer n.callers.Done()
+	if err := n.leading.wait(ctx, n.closing); err != nil {
+		return state.Result{}, err
+	}
+	if change.GetTime() == nil {
+		change = proto.CloneOf(change)
+		change.Time = timestamppb.New(n.config.Now())
+	}
+	cmd := &raftv1.Command{Kind: &raftv1.Command_Change{Change: change}}
+	if _, res := n.State().Apply(cmd); res.Err != nil || res.Replayed {
+		return res, res.Err
+	}
+	for range commitAttempts {
+		res, err := n.send(ctx, r, cmd)
+		if err == nil {
+			err = res.Err
+		}
+		if !errors.Is(err, state.ErrPartsMissing) {
+			return res, err
+		}
+	}
+	return state.Result{}, fmt.Errorf("%w: too many large changes at once", ErrNoLeader)
+}
+
+// enter counts a caller in, so that Close waits for it.
+func (n *Node) enter() (*raft.Raft, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.closed || n.raft == nil {
+		return nil, ErrClosed
+	}
+	n.callers.Add(1)
+	return n.raft, nil
+}
+
+// send brings a change into the log and waits for its answer.
+func (n *Node) send(ctx context.Context, r *raft.Raft, cmd *raftv1.Command) (state.Result, error) {
+	entries, err := n.entries(cmd)
+	if err != nil {
+		return state.Result{}, err
+	}
+	var futures []raft.ApplyFuture
+	for _, entry := range entries {
+		futures = append(futures, r.Apply(entry, enqueueWait))
+	}
+	return n.await(ctx, futures)
+}
+
+// entries are the command itself, or the parts of its change and their commit.
+func (n *Node) entries(cmd *raftv1.Command) ([][]byte, error) {
+	whole, err := proto.MarshalOptions{Deterministic: true}.Marshal(cmd)
+	if err != nil || len(whole) <= n.config.MaxPartBytes {
+		return [][]byte{whole}, err
+	}
+	change, err := proto.MarshalOptions{Deterministic: true}.Marshal(cmd.GetChange())
+	if err != nil {
+		return nil, err
+	}
+	digest := sha256.Sum256(change)
+	var all [][]byte
+	add := func(cmd *raftv1.Command) {
+		entry, e := proto.Marshal(cmd)
+		all, err = append(all, entry), errors.Join(err, e)
+	}
+	parts := int32(0)
+	for ; len(change) > 0; parts++ {
+		size := min(n.config.MaxPartBytes, len(change))
+		part := &raftv1.PartCommand{Digest: digest[:], Index: parts, Data: change[:size]}
+		add(&raftv1.Command{Kind: &raftv1.Command_Part{Part: part}})
+		change = change[size:]
+	}
+	add(&raftv1.Command{Kind: &raftv1.Command_Commit{Commit: &raftv1.CommitCommand{Digest: digest[:], Parts: parts}}})
+	return all, err
+}
+
+// await waits for all futures; the last has the answer. A future cannot be left alone, so when the caller gives up
+// someone else goes on waiting, and Close for them.
+func (n *Node) await(ctx context.Context, futures []raft.ApplyFuture) (state.Result, error) {
+	done := make(chan error, 1)
+	n.callers.Go(func() {
+		for _, f := range futures {
+			if err := f.Error(); err != nil {
+				done <- sendError(err)
+				return
+			}
+		}
+		done <- nil
+	})
+	select {
+	case err := <-done:
+		if err != nil {
+			return state.Result{}, err
+		}
+		res, ok := futures[len(futures)-1].Response().(state.Result)
+		if !ok {
+			return state.Result{}, ErrOutcomeUnknown
+		}
+		return res, nil
+	case <-ctx.Done():
+		return state.Result{}, fmt.Errorf("%w: %w", ErrOutcomeUnknown, ctx.Err())
+	}
+}
+
+// sendError says of raft's errors what the caller needs to know: was it stored?
+func sendError(err error) error {
+	switch {
+	case errors.Is(err, raft.ErrNotLeader), errors.Is(err, raft.ErrEnqueueTimeout), errors.Is(err, raft.ErrLeadershipTransferInProgress):
+		return fmt.Errorf("%w: %w", ErrNoLeader, err)
+	case errors.Is(err, raft.ErrRaftShutdown):
+		return ErrClosed
+	default: // leadership lost on the way, or the disk said no: the entry may be in a log
+		return fmt.Errorf("%w: %w", ErrOutcomeUnknown, err)
+	}
+}
+
+// leading is open while this node leads and has applied everything that was in its log before.
+type leading struct {
+	notify chan bool // from raft, which waits for no one's reading it here
+
+	mu   sync.Mutex
+	open chan struct{} // closed while open
+}
+
+func (l *leading) init() {
+	l.notify = make(chan bool, 16)
+	l.open = make(chan struct{})
+}
+
+func (l *leading) set(yes bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	select {
+	case <-l.open:
+		if !yes {
+			l.open = make(chan struct{})
+		}
+	default:
+		if yes {
+			close(l.open)
+		}
+	}
+}
+
+// wait waits until this node leads, at most leaderWait.
+func (l *leading) wait(ctx context.Context, closing <-chan struct{}) error {
+	l.mu.Lock()
+	open := l.open
+	l.mu.Unlock()
+	select {
+	case <-open:
+		return nil
+	default:
+	}
+	timer := time.NewTimer(leaderWait)
+	defer timer.Stop()
+	select {
+	case <-open:
+		return nil
+	case <-closing:
+		return ErrClosed
+	case <-timer.C:
+		return ErrNoLeader
+	case <-ctx.Done():
+		return fmt.Errorf("%w: %w", ErrNoLeader, ctx.Err())
+	}
+}
+
+// watchLeadership opens the door after the barrier of each term, and shuts it when the term ends.
+func (n *Node) watchLeadership(r *raft.Raft, notify <-chan bool) {
+	for {
+		select {
+		case leads := <-notify:
+			n.leading.set(leads && n.barrier(r))
+		case <-n.stopped:
+			return
+		}
+	}
+}
+
+// barrier waits until everything in the log so far is applied, or this node leads no more. It counts as a caller: raft
+// answers it while it runs.
+func (n *Node) barrier(r *raft.Raft) bool {
+	if _, err := n.enter(); err != nil {
+		return false
+	}
+	defer n.callers.Done()
+	for {
+		err := r.Barrier(enqueueWait).Error()
+		if !errors.Is(err, raft.ErrEnqueueTimeout) {
+			return err == nil
+		}
+		select {
+		case <-n.closing:
+			return false
+		default: // a busy leader: ask again
+		}
+	}
+}

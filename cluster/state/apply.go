@@ -1,0 +1,229 @@
+package state
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"maps"
+	"runtime/debug"
+	"slices"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	raftv1 "lbd/proto/lbd/raft/v1"
+	lbdv1 "lbd/proto/lbd/v1"
+)
+
+// Result is the answer to a command.
+type Result struct {
+	// The revision that the command made; where nothing changed, the newest.
+	Revision int64
+	// What the revision did, ordered as in a document. Empty: everything was so already, and no revision was made.
+	Changes []*lbdv1.Change
+	// What the change was warned of.
+	Warnings []*lbdv1.Violation
+	// Replayed: the request id was known, the answer is the one given then.
+	Replayed bool
+	// *InvalidError, *ConflictError, *PanicError, ErrPartsMissing, ErrUnknownCommand: the resources are unchanged.
+	Err error
+	// Keys of the records that differ from those of the state before, for Record; ordered.
+	Touched []string
+}
+
+// Apply is the state after a command, and the command's answer. The receiver does not change. A refused command leaves
+// the resources as they were; its result says why.
+func (s *State) Apply(cmd *raftv1.Command) (next *State, res Result) {
+	defer func() {
+		if v := recover(); v != nil {
+			next, res = s, Result{Revision: s.revision, Err: &PanicError{v, debug.Stack()}}
+		}
+	}()
+	e := s.edit()
+	switch kind := cmd.GetKind().(type) {
+	case *raftv1.Command_Change:
+		next, res = s.change(e, kind.Change)
+	case *raftv1.Command_Part:
+		next, res = s.part(e, kind.Part)
+	case *raftv1.Command_Commit:
+		next, res = s.commit(e, kind.Commit)
+	default:
+		return s, Result{Revision: s.revision, Err: ErrUnknownCommand}
+	}
+	res.Touched = slices.Sorted(maps.Keys(e.touched))
+	return next, res
+}
+
+// change makes one revision of a change, or none:
+//
+//  1. answer a repeated request as before
+//  2. bring everything into its stored form
+//  3. refuse what is invalid, or belongs to another owner
+//  4. keep what differs
+//  5. make the revision of it
+//  6. remember the request, forget what is too old
+func (s *State) change(e *edit, change *raftv1.ChangeCommand) (*State, Result) {
+	digest := changeDigest(change)
+	if id := change.GetRequestId(); id != "" {
+		if known, ok := s.request(id); ok {
+			return s, replay(known, digest)
+		}
+	}
+	change = normalizeChange(change)
+	violations := check(s, change, true)
+	if hasError(violations) {
+		return s, Result{Revision: s.revision, Err: &InvalidError{violations}}
+	}
+	if conflicts := s.conflicts(change); len(conflicts) > 0 {
+		return s, Result{Revision: s.revision, Err: &ConflictError{OwnedByOther, conflicts}}
+	}
+	res := Result{Warnings: violations}
+	res.Changes = e.store(s, change)
+	if len(res.Changes) > 0 {
+		e.revision++
+		e.put(revisionKey(e.revision), e.newRevision(change, res.Changes))
+		e.forgetRevisions(change.GetOwner(), change.GetTime())
+	}
+	res.Revision = e.revision
+	if id := change.GetRequestId(); id != "" {
+		e.put(requestKey(e.revision, id), &raftv1.Request{Id: id, Revision: e.revision, Digest: digest, Changes: res.Changes})
+		e.forgetRequests()
+	}
+	return e.state(), res
+}
+
+// conflicts are the resources of the change that another owner holds. What the first start made may be taken over by
+// naming it.
+func (s *State) conflicts(change *raftv1.ChangeCommand) []Conflict {
+	if change.GetTakeOver() {
+		return nil
+	}
+	held := make(map[Key]string)
+	note := func(key Key, own ...string) {
+		stored, ok := s.Get(key.Kind, key.Name)
+		owner := stored.GetResource().GetOwner()
+		if ok && !key.Kind.Single() && !slices.Contains(own, owner) {
+			held[key] = owner
+		}
+	}
+	for _, up := range change.GetUpserts() {
+		key, _ := KeyOf(up.GetResource())
+		note(key, change.GetOwner(), OwnerDev)
+	}
+	for _, text := range change.GetDeletes() {
+		key, _ := ParseKey(text)
+		note(key, change.GetOwner())
+	}
+	keys := slices.Collect(maps.Keys(held))
+	sortKeys(keys)
+	conflicts := make([]Conflict, len(keys))
+	for i, key := range keys {
+		conflicts[i] = Conflict{key, held[key]}
+	}
+	return conflicts
+}
+
+// store puts and removes what differs from the state before, as part of the next revision.
+func (e *edit) store(before *State, change *raftv1.ChangeCommand) []*lbdv1.Change {
+	actions := make(map[Key]lbdv1.ChangeAction)
+	for _, up := range change.GetUpserts() {
+		key, _ := KeyOf(up.GetResource())
+		stored, existed := before.Get(key.Kind, key.Name)
+		if existed && same(stored, up) {
+			continue
+		}
+		actions[key] = lbdv1.ChangeAction_CHANGE_ACTION_CREATE
+		if existed {
+			actions[key] = lbdv1.ChangeAction_CHANGE_ACTION_UPDATE
+		}
+		up.Resource.Revision = before.revision + 1
+		up.Resource.UpdateTime = change.GetTime()
+		up.Resource.Etag = etag(up)
+		e.put(resourceKey(key), up)
+	}
+	for _, text := range change.GetDeletes() {
+		key, _ := ParseKey(text)
+		actions[key] = lbdv1.ChangeAction_CHANGE_ACTION_DELETE
+		e.remove(resourceKey(key))
+	}
+	keys := slices.Collect(maps.Keys(actions))
+	sortKeys(keys)
+	changes := make([]*lbdv1.Change, len(keys))
+	for i, key := range keys {
+		changes[i] = &lbdv1.Change{Action: actions[key], Kind: string(key.Kind), Name: key.Name}
+	}
+	return changes
+}
+
+// same tells whether a normalised resource is what is stored. Sealing the same key twice gives different bytes, so a
+// key is compared by its public half.
+func same(stored, up *raftv1.StoredResource) bool {
+	a, b := stored.GetResource(), up.GetResource()
+	if a.GetOwner() != b.GetOwner() || !proto.Equal(Spec(a), Spec(b)) {
+		return false
+	}
+	m, n := stored.GetMaterial(), up.GetMaterial()
+	return bytes.Equal(m.GetPublicKeySha256(), n.GetPublicKeySha256()) && slices.EqualFunc(m.GetChain(), n.GetChain(), bytes.Equal)
+}
+
+func (e *edit) newRevision(change *raftv1.ChangeCommand, changes []*lbdv1.Change) *lbdv1.Revision {
+	return &lbdv1.Revision{
+		Number:      e.revision,
+		Owner:       change.GetOwner(),
+		Author:      change.GetAuthor(),
+		Time:        change.GetTime(),
+		Message:     change.GetMessage(),
+		Changes:     changes,
+		ContentHash: e.contentHash(changes),
+	}
+}
+
+// contentHash is SHA-256 over the changes in order, each with the resource as it is stored now, in hex.
+func (e *edit) contentHash(changes []*lbdv1.Change) string {
+	h := sha256.New()
+	write := func(b []byte) {
+		h.Write(binary.BigEndian.AppendUint64(nil, uint64(len(b))))
+		h.Write(b)
+	}
+	for _, c := range changes {
+		write(encode(c))
+		if m, ok := e.records.Get([]byte(resourceKey(Key{Kind(c.GetKind()), c.GetName()}))); ok {
+			write(encode(m))
+		}
+	}
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+// etag is a digest of a resource as stored; the revision in it makes it differ after every change.
+func etag(stored *raftv1.StoredResource) string {
+	sum := sha256.Sum256(encode(stored))
+	return hex.EncodeToString(sum[:8])
+}
+
+// encode is the same bytes for the same message. It panics on strings that are no UTF-8, which Apply contains.
+func encode(m proto.Message) []byte {
+	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
+	if err != nil {
+		panic(fmt.Errorf("encode %s: %w", m.ProtoReflect().Descriptor().FullName(), err))
+	}
+	return b
+}
+
+// forgetRevisions drops what the owner's history may no longer hold at the time of its newest revision.
+func (e *edit) forgetRevisions(owner string, now *timestamppb.Timestamp) {
+	view := e.view()
+	kept := view.counter(keptIndex(owner))
+	oldest := now.AsTime().Add(-revisionsKeptFor)
+	view.indexed(historyIndex(owner), func(rest string) bool {
+		r, _ := view.RevisionAt(int64(binary.BigEndian.Uint64([]byte(rest))))
+		old := r.GetTime().AsTime().Before(oldest)
+		if kept <= revisionsKeptMin || (!old && kept <= revisionsKeptMax) {
+			return false
+		}
+		kept--
+		e.remove(revisionKey(r.GetNumber()))
+		return true
+	})
+}

@@ -1,0 +1,258 @@
+package state
+
+import (
+	"fmt"
+	"strings"
+	"unicode"
+
+	"google.golang.org/protobuf/proto"
+
+	raftv1 "lbd/proto/lbd/raft/v1"
+	lbdv1 "lbd/proto/lbd/v1"
+)
+
+// Validate reports all that is wrong with a change at once: errors, for which Apply refuses it, and warnings. With a
+// base the change is judged as a change of that state. Without one (nil) it is judged alone, as a tool without a
+// cluster must: what depends on the cluster (a name that is not in the change, whether loopback is allowed) is a
+// warning then.
+//
+// A field is named by its path: pools["shop"].health_check.timeout, routes["shop"].matches[0].path.prefix. A resource
+// without a name is named by its place among those of its kind: pools[2].
+func Validate(base *State, change *raftv1.ChangeCommand) []*lbdv1.Violation {
+	if base == nil {
+		c := &checker{base: New(""), offline: true}
+		return c.run(normalizeChange(change))
+	}
+	return check(base, normalizeChange(change), false)
+}
+
+// check judges a normalised change. A change that is to be stored holds sealed material and no secret.
+func check(base *State, change *raftv1.ChangeCommand, storing bool) []*lbdv1.Violation {
+	c := &checker{base: base, storing: storing}
+	return c.run(change)
+}
+
+func hasError(violations []*lbdv1.Violation) bool {
+	for _, v := range violations {
+		if v.GetSeverity() == lbdv1.Severity_SEVERITY_ERROR {
+			return true
+		}
+	}
+	return false
+}
+
+// checker collects what is wrong with one change.
+type checker struct {
+	base    *State
+	offline bool // without a cluster
+	storing bool // on the way into the log
+
+	next     *State      // base with the change in it
+	position map[Key]int // of the change's resources, in the order in which they are checked
+
+	key        Key                         // the resource under check,
+	field      string                      // its path
+	material   *raftv1.CertificateMaterial // and what it serves
+	violations []*lbdv1.Violation
+	suggested  int
+}
+
+// run checks in the order of the change, so that a report reads as the document does.
+func (c *checker) run(change *raftv1.ChangeCommand) []*lbdv1.Violation {
+	c.checkChange(change)
+	c.place(change)
+	unnamed := make(map[Kind]int)
+	for i, up := range change.GetUpserts() {
+		key, ok := KeyOf(up.GetResource())
+		if !ok {
+			c.field = ""
+			c.errorf(fmt.Sprintf("resources[%d]", i), "says nothing: want one of %s", words(kindWords()))
+			continue
+		}
+		c.key, c.field, c.material = key, key.Field(), up.GetMaterial()
+		if key.Name == "" && !key.Kind.Single() {
+			c.field = fmt.Sprintf("%s[%d]", key.Kind, unnamed[key.Kind])
+		}
+		unnamed[key.Kind]++
+		if c.position[key] != i && key.Name != "" {
+			c.errorf("", "is there twice: names are unique among %s", key.Kind)
+			continue
+		}
+		c.checkResource(Spec(up.GetResource()))
+	}
+	for _, text := range change.GetDeletes() {
+		c.checkDelete(text)
+	}
+	return c.violations
+}
+
+// place makes the state that the change would make, as far as references and clashes need it.
+func (c *checker) place(change *raftv1.ChangeCommand) {
+	c.position = make(map[Key]int, len(change.GetUpserts()))
+	e := c.base.edit()
+	for i, up := range change.GetUpserts() {
+		key, ok := KeyOf(up.GetResource())
+		if _, twice := c.position[key]; !ok || twice {
+			continue
+		}
+		c.position[key] = i
+		e.put(resourceKey(key), up)
+	}
+	for _, text := range change.GetDeletes() {
+		if key, err := ParseKey(text); err == nil {
+			e.remove(resourceKey(key))
+		}
+	}
+	c.next = e.state()
+}
+
+func (c *checker) checkChange(change *raftv1.ChangeCommand) {
+	c.checkOwner(change.GetOwner())
+	limit := func(field, value string, limit int) {
+		if len(value) > limit {
+			c.errorf(field, "has %d bytes: at most %d", len(value), limit)
+		}
+	}
+	limit("message", change.GetMessage(), messageBytesMax)
+	limit("author", change.GetAuthor(), authorBytesMax)
+	limit("request_id", change.GetRequestId(), requestIDBytesMax)
+	if strings.Contains(change.GetRequestId(), sep) {
+		c.errorf("request_id", "must not hold a NUL byte")
+	}
+	if size := proto.Size(change); size > ChangeBytesMax {
+		c.errorf("resources", "have %d bytes: at most %d in one change", size, ChangeBytesMax)
+	}
+}
+
+func (c *checker) checkResource(spec proto.Message) {
+	if !c.key.Kind.Single() {
+		c.checkName("name", c.key.Name)
+	}
+	if labeled, ok := spec.(interface{ GetLabels() map[string]string }); ok {
+		c.checkLabels(labeled.GetLabels())
+	}
+	c.key.Kind.info().check(c, spec)
+}
+
+// checkDelete refuses to remove what is not there, or what something that stays refers to.
+func (c *checker) checkDelete(text string) {
+	key, err := ParseKey(text)
+	c.key, c.field = key, key.Field()
+	if err != nil {
+		c.field = ""
+		c.errorf("deletes", "%s", err)
+		return
+	}
+	if key.Kind.Single() {
+		c.errorf("", "cannot be deleted: set its fields instead")
+		return
+	}
+	if _, named := c.position[key]; named {
+		c.errorf("", "is changed and deleted at once")
+		return
+	}
+	if _, exists := c.base.Get(key.Kind, key.Name); !exists {
+		c.errorf("", "%s", c.missing(key.Kind, key.Name))
+		return
+	}
+	if users := c.next.users(key); len(users) > 0 {
+		c.errorf("", "is used by %s: change %s first", keyWords(users), them(len(users)))
+	}
+}
+
+func keyWords(keys []Key) string {
+	const shown = 3
+	var texts []string
+	for _, k := range keys[:min(len(keys), shown)] {
+		texts = append(texts, fmt.Sprintf("%s `%s`", k.Kind.Singular(), k.Name))
+	}
+	text := strings.Join(texts, ", ")
+	if len(keys) > shown {
+		text += fmt.Sprintf(" and %d more", len(keys)-shown)
+	}
+	return text
+}
+
+func them(n int) string {
+	if n == 1 {
+		return "it"
+	}
+	return "them"
+}
+
+// errorf adds an error at a path below the resource under check; an empty path is the resource itself.
+func (c *checker) errorf(path, format string, args ...any) {
+	c.add(lbdv1.Severity_SEVERITY_ERROR, path, format, args...)
+}
+
+// dependf adds what is an error within a cluster, and without one only a warning.
+func (c *checker) dependf(path, format string, args ...any) {
+	severity := lbdv1.Severity_SEVERITY_ERROR
+	if c.offline {
+		severity = lbdv1.Severity_SEVERITY_WARNING
+	}
+	c.add(severity, path, format, args...)
+}
+
+func (c *checker) add(severity lbdv1.Severity, path, format string, args ...any) {
+	field := c.field
+	if field != "" && path != "" && path[0] != '[' {
+		field += "."
+	}
+	if len(c.violations) >= violationsMax {
+		return
+	}
+	c.violations = append(c.violations, &lbdv1.Violation{
+		Severity:    severity,
+		Field:       field + path,
+		Description: printable(fmt.Sprintf(format, args...)),
+	})
+}
+
+// printable is a text that a terminal and a log may show: it quotes what callers wrote.
+func printable(text string) string {
+	const bytesMax = 512
+	if len(text) > bytesMax {
+		text = strings.ToValidUTF8(text[:bytesMax], "") + "…"
+	}
+	return strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return unicode.ReplacementChar
+	}, text)
+}
+
+// refer checks that a name is there to be referred to.
+func (c *checker) refer(path string, kind Kind, name string) {
+	if name == "" {
+		c.errorf(path, "is required: the name of a %s", kind.Singular())
+		return
+	}
+	if _, ok := c.next.Get(kind, name); !ok {
+		c.dependf(path, "%s", c.missing(kind, name))
+	}
+}
+
+// missing says that there is no such name, and which one might be meant. The search is over all names, so only the
+// first few get one.
+func (c *checker) missing(kind Kind, name string) string {
+	const suggestionsMax = 20
+	text := fmt.Sprintf("no %s named `%s`", kind.Singular(), name)
+	if c.suggested++; c.suggested > suggestionsMax {
+		return text
+	}
+	var names []string
+	for r := range c.next.All(kind) {
+		key, _ := KeyOf(r.GetResource())
+		names = append(names, key.Name)
+	}
+	return text + didYouMean(name, names)
+}
+
+// earlier tells whether another resource was checked before this one: of two that clash the later one is reported.
+// What the change does not hold was there before.
+func (c *checker) earlier(other Key) bool {
+	at, changed := c.position[other]
+	return !changed || at < c.position[c.key]
+}
