@@ -1,0 +1,56 @@
+package rpc
+
+import (
+	"time"
+
+	"lbd/cluster/state"
+)
+
+const (
+	// messageBytesMax bounds a message that comes in, and what an export and a page put into one: it is also what
+	// gRPC's clients take unless told otherwise.
+	messageBytesMax = 4 << 20
+	// answerBytesMax bounds every other answer: the status of ten thousand certificates is about 4 MB.
+	answerBytesMax = 16 << 20
+	// partBytesMax is where an export and a page begin a new message: far enough below messageBytesMax for one more
+	// resource of any size.
+	partBytesMax = 1 << 20
+	// resourceBytesMax bounds one resource.
+	resourceBytesMax = 1 << 20
+	// applyBytesMax bounds all parts of one apply by what a change may hold.
+	applyBytesMax = state.ChangeBytesMax
+	// receivedBytesMax bounds what all applies together hold while they receive, so that a few clients that send
+	// slowly cannot fill the memory.
+	receivedBytesMax = 2 * applyBytesMax
+
+	// detailsBytesMax bounds a status's details, which travel in a header that clients limit, and detailBytesMax each
+	// text in them.
+	detailsBytesMax = 256 << 10
+	detailBytesMax  = 2 << 10
+
+	// connectionsMax bounds the socket's connections. More wait in the kernel's queue.
+	connectionsMax = 128
+	// callsMax bounds the calls in flight of all connections. More are refused with UNAVAILABLE.
+	callsMax = 256
+	// waitsMax bounds the streams that wait, which are not counted in callsMax: clients that wait never keep a change out.
+	waitsMax = 128
+	// streamsMax bounds the calls in flight on one connection.
+	streamsMax = 100
+
+	// callTimeoutMax ends a call whose client set no deadline, or a later one.
+	callTimeoutMax = 2 * time.Minute
+	// waitTimeoutMax does so for the streams that wait.
+	waitTimeoutMax = time.Hour
+	// proposeTimeoutMax is what a change has to be stored, whatever its caller's deadline.
+	proposeTimeoutMax = 30 * time.Second
+	// handshakeTimeout is what a new connection has to begin HTTP/2.
+	handshakeTimeout = 10 * time.Second
+	// retryDelay is what a client that was refused for now is told to wait.
+	retryDelay = 500 * time.Millisecond
+	// closeTimeout is what Close gives the calls in flight before it cancels them.
+	closeTimeout = 5 * time.Second
+
+	// pageSizeDefault and pageSizeMax are the entries of a page.
+	pageSizeDefault = 100
+	pageSizeMax     = 1000
+)

@@ -1,0 +1,83 @@
+package rpc
+
+import (
+	"errors"
+	"io"
+	"sync/atomic"
+
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
+
+	lbdv1 "lbd/proto/lbd/v1"
+)
+
+// inbox receives applies within a bound of bytes for all of them together.
+type inbox struct {
+	held atomic.Int64
+}
+
+// parcel is an apply as it came in. Its owner calls release.
+type parcel struct {
+	head      *lbdv1.ApplyHeader
+	resources []*lbdv1.Resource
+	bytes     int64
+	inbox     *inbox
+}
+
+type applyStream = grpc.ClientStreamingServer[lbdv1.ApplyRequest, lbdv1.ApplyResponse]
+
+// receive reads a header and then parts, until the client has sent everything.
+func (in *inbox) receive(stream applyStream) (*parcel, error) {
+	p := &parcel{inbox: in}
+	if err := p.fill(stream); err != nil {
+		p.release()
+		return nil, err
+	}
+	return p, nil
+}
+
+func (p *parcel) fill(stream applyStream) error {
+	first, err := stream.Recv()
+	if err != nil && !errors.Is(err, io.EOF) {
+		return err
+	}
+	if p.head = first.GetHeader(); p.head == nil {
+		return invalidField("header", "the first message of an apply has to be its header")
+	}
+	for {
+		next, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if next.GetResources() == nil {
+			return invalidField("resources", "every message after the header has to be a part with resources")
+		}
+		if err := p.add(next.GetResources().GetResources()); err != nil {
+			return err
+		}
+	}
+}
+
+func (p *parcel) add(resources []*lbdv1.Resource) error {
+	for _, r := range resources {
+		size := int64(proto.Size(r))
+		if size > resourceBytesMax {
+			return invalidField("resources", "a resource of %d bytes is too large: at most %d", size, resourceBytesMax)
+		}
+		if p.bytes += size; p.bytes > applyBytesMax {
+			p.bytes -= size
+			return invalidField("resources", "more than %d bytes are too much for one apply", applyBytesMax)
+		}
+		if p.inbox.held.Add(size) > receivedBytesMax {
+			return unavailable(reasonBusy, "too many large applies are under way")
+		}
+		p.resources = append(p.resources, r)
+	}
+	return nil
+}
+
+// release gives the bytes back.
+func (p *parcel) release() { p.inbox.held.Add(-p.bytes) }

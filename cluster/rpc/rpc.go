@@ -1,0 +1,131 @@
+// Package rpc answers the control API: the gRPC services of lbd.v1 on a unix socket.
+//
+// A write walks through one function, [configService.Apply], and its steps are the same for every verb that changes
+// something: receive, normalise (check the PEM, keep what is unchanged), validate, seal, propose, answer. A read is
+// answered from the immutable state that the store holds at that moment.
+//
+// The package knows the replicated state through [Store], certificates' keys through [Keys] and the data plane through
+// [Observer]. It holds no state of its own but the calls in flight.
+package rpc
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"lbd/cluster/state"
+	raftv1 "lbd/proto/lbd/raft/v1"
+	lbdv1 "lbd/proto/lbd/v1"
+)
+
+// Config is what a [Server] works with. All fields but Logger and Now are required.
+type Config struct {
+	// Socket is the path of the unix socket. Its directory is made (0700) if it is missing; the file has mode 0600.
+	Socket string
+	// Node is this node's name, as it appears in authors and in progress.
+	Node string
+	// Build is what GetVersion answers.
+	Build    *lbdv1.GetVersionResponse
+	Store    Store
+	Keys     Keys
+	Observer Observer
+	// Logger defaults to slog.Default().
+	Logger *slog.Logger
+	// Now defaults to time.Now. It dates revisions and judges certificates' validity.
+	Now func() time.Time
+}
+
+// Store is the replicated state.
+type Store interface {
+	// State is the last applied state. It is immutable.
+	State() *state.State
+	// Propose makes a change durable and applied, as one revision, or says why not with one of package cluster's
+	// errors. A change whose request id is known already is answered as it was the first time.
+	Propose(ctx context.Context, change *raftv1.ChangeCommand) (state.Result, error)
+}
+
+// Keys makes, checks and seals key pairs.
+type Keys interface {
+	// ParsePEM reads a chain, leaf first, and the leaf's private key, and checks that they belong together and that
+	// the chain is in order. With an empty key it reads the chain alone. It does not judge validity periods. Errors
+	// are for operators; a [*PEMError] says which of the two is at fault.
+	ParsePEM(chain, key []byte) (KeyPair, error)
+	// SelfSigned makes a key and a certificate for hosts that it signs itself.
+	SelfSigned(hosts []string, keyType lbdv1.KeyType) (KeyPair, error)
+	// Seal encrypts a private key (PKCS #8) so that it can be opened only as that of this certificate in this cluster.
+	// It must not be bound to more than these arguments: a new chain for the same key keeps the sealed key.
+	Seal(clusterID, certificate string, publicKeySHA256, key []byte) ([]byte, error)
+}
+
+// KeyPair is a certificate with its private key.
+type KeyPair struct {
+	// Chain is DER, leaf first.
+	Chain [][]byte
+	// Key is PKCS #8; nil where only a chain was read.
+	Key []byte
+}
+
+// PEMError tells which part of a certificate's PEM is at fault.
+type PEMError struct {
+	// Field is "chain" or "key".
+	Field string
+	Err   error
+}
+
+func (e *PEMError) Error() string { return e.Field + ": " + e.Err.Error() }
+func (e *PEMError) Unwrap() error { return e.Err }
+
+// Observer is what this node's data plane does now. Its methods do not block.
+type Observer interface {
+	// Progress says how far this node has come in serving revisions.
+	Progress() Progress
+	// ServedSerial is the serial (hex, lower case) of the certificate that this node serves under a name;
+	// empty if none.
+	ServedSerial(certificate string) string
+	// Backends reads the status of a pool's backends, or of all pools' if the name is empty, by pool and address.
+	Backends(pool string) []*lbdv1.BackendStatus
+	// Status reads the node's condition. Node and stored_revision are filled in by this package.
+	Status() *lbdv1.SystemServiceGetStatusResponse
+}
+
+// Progress is one observation of what a node serves.
+type Progress struct {
+	// Serving is whether the node takes traffic: false before the first publish and while it drains.
+	Serving bool
+	// Revision is the newest revision whose resources are all served but for the refused; certificates that it
+	// changed have been proven.
+	Revision int64
+	// Refused lists what is not served as it is stored.
+	Refused []Refusal
+	// Changed is closed when a newer observation can be had.
+	Changed <-chan struct{}
+}
+
+// Refusal is a resource, or a whole revision, that a node does not serve as it is stored.
+type Refusal struct {
+	// Revision is the one that is refused: for a resource, the one that brought it into the form that is refused.
+	Revision int64
+	// Kind and Name name the resource ("listeners", "http"); both empty if the whole revision is refused.
+	Kind, Name string
+	// Reason says why, in words.
+	Reason string
+}
+
+func (c *Config) check() error {
+	switch {
+	case c.Socket == "":
+		return errors.New("rpc: no socket path")
+	case c.Node == "":
+		return errors.New("rpc: no node name")
+	case c.Build == nil, c.Store == nil, c.Keys == nil, c.Observer == nil:
+		return errors.New("rpc: Build, Store, Keys and Observer are all needed")
+	}
+	if c.Logger == nil {
+		c.Logger = slog.Default()
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	return nil
+}

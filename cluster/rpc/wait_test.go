@@ -1,0 +1,111 @@
+package rpc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+
+	lbdv1 "lbd/proto/lbd/v1"
+)
+
+type waitStream = grpc.ServerStreamingClient[lbdv1.WaitForRevisionResponse]
+
+func (r *rig) wait(ctx context.Context, revision int64) waitStream {
+	r.t.Helper()
+	stream, err := r.config.WaitForRevision(ctx, &lbdv1.WaitForRevisionRequest{Revision: revision})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return stream
+}
+
+// next is the stream's next answer in words, or how it ended.
+func (r *rig) next(stream waitStream) string {
+	r.t.Helper()
+	answer, err := stream.Recv()
+	switch {
+	case errors.Is(err, io.EOF):
+		return "end"
+	case err != nil:
+		f := failureOf(r.t, err)
+		return fmt.Sprintf("%s %s", f.code, f.reason)
+	}
+	word := strings.TrimPrefix(answer.GetProgress().String(), "NODE_PROGRESS_")
+	return strings.TrimSpace(fmt.Sprintf("%s %s %d %s", answer.GetNode(), word, answer.GetServedRevision(), answer.GetReason()))
+}
+
+func (r *rig) expect(stream waitStream, want ...string) {
+	r.t.Helper()
+	for _, w := range want {
+		if got := r.next(stream); got != w {
+			r.t.Fatalf("got %q, want %q", got, w)
+		}
+	}
+}
+
+func TestWaitForRevisionServed(t *testing.T) {
+	r := newRig(t)
+	r.expect(r.wait(r.ctx(), 0), "n1 SERVED 0", "end") // a cluster without a revision
+	r.mustApply(owner("web"), web()...)
+	r.mustApply(owner("web"), pool("shop", "192.0.2.2:80"))
+	stream := r.wait(r.ctx(), 0) // the newest
+	r.expect(stream, "n1 PENDING 0")
+	r.observer.set(func(p *Progress) { p.Revision = 1 })
+	r.expect(stream, "n1 PENDING 1")
+	r.observer.set(func(p *Progress) { p.Revision = 2 })
+	r.expect(stream, "n1 SERVED 2", "end")
+	r.expect(r.wait(r.ctx(), 1), "n1 SERVED 2", "end")
+}
+
+func TestWaitForRevisionRefused(t *testing.T) {
+	r := newRig(t)
+	r.mustApply(owner("web"), web()...)                     // 1
+	r.mustApply(owner("web"), listener("http", ":8081"))    // 2
+	r.mustApply(owner("web"), pool("shop", "192.0.2.2:80")) // 3
+	stream := r.wait(r.ctx(), 2)
+	r.expect(stream, "n1 PENDING 0")
+	r.observer.set(func(p *Progress) {
+		p.Revision = 3
+		p.Refused = []Refusal{{Revision: 2, Kind: "listeners", Name: "http", Reason: "ADDRESS_IN_USE: 127.0.0.1:8081"}}
+	})
+	r.expect(stream, "n1 REFUSED 3 listeners/http: ADDRESS_IN_USE: 127.0.0.1:8081", "end")
+	r.expect(r.wait(r.ctx(), 3), "n1 SERVED 3", "end") // it did not touch the listener
+	r.expect(r.wait(r.ctx(), 1), "n1 REFUSED 3 listeners/http: ADDRESS_IN_USE: 127.0.0.1:8081", "end")
+
+	r.mustApply(owner("web"), pool("shop", "192.0.2.4:80")) // 4
+	stream = r.wait(r.ctx(), 4)
+	r.expect(stream, "n1 PENDING 3")
+	r.observer.set(func(p *Progress) { p.Refused = []Refusal{{Revision: 4, Reason: "compile panicked"}} })
+	r.expect(stream, "n1 REFUSED 3 revision 4: compile panicked", "end")
+	r.expect(r.wait(r.ctx(), 3), "n1 SERVED 3", "end")
+}
+
+func TestWaitForRevisionEnds(t *testing.T) {
+	r := newRig(t)
+	r.mustApply(owner("web"), web()...)
+	r.expect(r.wait(r.ctx(), 2), "NotFound NOT_FOUND")
+	r.expect(r.wait(r.ctx(), -1), "NotFound NOT_FOUND")
+
+	ctx, cancel := context.WithTimeout(r.ctx(), 50*time.Millisecond)
+	defer cancel()
+	stream := r.wait(ctx, 1)
+	r.expect(stream, "n1 PENDING 0", "DeadlineExceeded ")
+
+	stream = r.wait(r.ctx(), 1)
+	r.expect(stream, "n1 PENDING 0")
+	if err := r.server.Close(); err != nil {
+		t.Fatal(err)
+	}
+	r.expect(stream, "Unavailable STOPPING")
+	_, err := r.config.Get(r.ctx(), &lbdv1.GetRequest{Kind: "pools", Name: "shop"})
+	if f := failureOf(t, err); f.code != codes.Unavailable {
+		t.Errorf("a call after Close: %v", f)
+	}
+}
