@@ -1,0 +1,75 @@
+package document
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+
+	"go.yaml.in/yaml/v3"
+
+	lbdv1 "lbd/proto/lbd/v1"
+)
+
+// content is one Content of the document and where it was written.
+type content struct {
+	message *lbdv1.Content
+	path    string
+	folder  string
+	at      Position
+}
+
+// content remembers a Content for ReadContents, and reports one that names no source.
+func (d *decoder) content(n *yaml.Node, m *lbdv1.Content, path string) {
+	if m.Source == nil {
+		d.missing(n, path, subject(path)+" needs one of file, env, inline, sha256")
+		return
+	}
+	at := d.at(n)
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		at = d.at(n.Content[i+1])
+	}
+	d.source.contents = append(d.source.contents, content{message: m, path: path, folder: d.file.Folder, at: at})
+}
+
+// ReadContents puts the text of files and environment variables in place of their names. What cannot be read is a
+// problem like any other. Messages never show what was read.
+func (s *Source) ReadContents(readFile func(path string, bytesMax int) ([]byte, error), getenv func(name string) (string, bool)) {
+	for _, c := range s.contents {
+		switch from := c.message.Source.(type) {
+		case *lbdv1.Content_File:
+			path := from.File
+			if path == "" {
+				continue // the rules say that it is empty
+			}
+			if !filepath.IsAbs(path) {
+				path = filepath.Join(c.folder, path)
+			}
+			text, err := readFile(path, contentBytesMax)
+			if err != nil {
+				s.failed(c.at, c.path, fmt.Sprintf("file %s: %v", quote(path), cause(err)))
+				continue
+			}
+			c.message.Source = &lbdv1.Content_Inline{Inline: string(text)}
+		case *lbdv1.Content_Env:
+			text, ok := getenv(from.Env)
+			if from.Env == "" {
+				continue
+			}
+			if !ok || text == "" {
+				s.failed(c.at, c.path, fmt.Sprintf("environment variable %s is not set", quote(from.Env)))
+				continue
+			}
+			c.message.Source = &lbdv1.Content_Inline{Inline: text}
+		}
+	}
+}
+
+// cause is an error without the path that the message names already.
+func cause(err error) error {
+	var p *fs.PathError
+	if errors.As(err, &p) {
+		return p.Err
+	}
+	return err
+}

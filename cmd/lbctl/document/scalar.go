@@ -1,0 +1,126 @@
+package document
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/known/durationpb"
+)
+
+var durationName = (&durationpb.Duration{}).ProtoReflect().Descriptor().FullName()
+
+func isDuration(fd protoreflect.FieldDescriptor) bool {
+	return fd.Message() != nil && fd.Message().FullName() == durationName
+}
+
+// scalar reads text, a whole number, true or false, or an enum's word. YAML's guesses are not taken for what they are
+// not: a number where text is wanted is refused, as `1.10` would lose its zero.
+func (d *decoder) scalar(n *yaml.Node, fd protoreflect.FieldDescriptor, path string) (protoreflect.Value, bool) {
+	none := protoreflect.Value{}
+	n, done, ok := d.follow(n, path)
+	defer done()
+	if !ok {
+		return none, false
+	}
+	subject := subject(path)
+	if n.Kind != yaml.ScalarNode {
+		d.failed(n, path, fmt.Sprintf("%s must be %s, not a list or mapping", subject, wants(fd)))
+		return none, false
+	}
+	tag := n.ShortTag()
+	switch fd.Kind() {
+	case protoreflect.StringKind:
+		// YAML 1.1 takes 2026-01-02 for a time; later versions for text.
+		if tag == "!!str" || tag == "!!timestamp" {
+			return protoreflect.ValueOfString(n.Value), true
+		}
+		d.failed(n, path, subject+" must be text: put it in quotes")
+		return none, false
+	case protoreflect.BoolKind:
+		if v, err := strconv.ParseBool(n.Value); err == nil && tag == "!!bool" {
+			return protoreflect.ValueOfBool(v), true
+		}
+	case protoreflect.Int32Kind, protoreflect.Int64Kind:
+		if v, ok := d.integer(n, fd, path); ok {
+			return v, true
+		}
+	case protoreflect.EnumKind:
+		if v, ok := number(fd.Enum(), n.Value); ok && tag == "!!str" {
+			return protoreflect.ValueOfEnum(v), true
+		}
+		d.failed(n, path, fmt.Sprintf("unknown %s %s (%s)", strings.ReplaceAll(string(fd.Name()), "_", " "), quote(n.Value), strings.Join(Words(fd.Enum()), ", ")))
+		return none, false
+	}
+	if !d.said[path] {
+		d.failed(n, path, fmt.Sprintf("%s must be %s, not %s", subject, wants(fd), written(n)))
+	}
+	return none, false
+}
+
+// integer reads a decimal number. A zero that the schema cannot tell from an absent field would silently become the
+// default.
+func (d *decoder) integer(n *yaml.Node, fd protoreflect.FieldDescriptor, path string) (protoreflect.Value, bool) {
+	bits := 32
+	if fd.Kind() == protoreflect.Int64Kind {
+		bits = 64
+	}
+	v, err := strconv.ParseInt(n.Value, 10, bits)
+	if err != nil || n.ShortTag() != "!!int" {
+		return protoreflect.Value{}, false
+	}
+	if v == 0 && !fd.HasPresence() && !fd.IsList() {
+		d.failed(n, path, fmt.Sprintf("%s must not be 0: leave it out for its default", subject(path)))
+		return protoreflect.Value{}, false
+	}
+	if bits == 32 {
+		return protoreflect.ValueOfInt32(int32(v)), true
+	}
+	return protoreflect.ValueOfInt64(v), true
+}
+
+// duration reads a length of time with its unit.
+func (d *decoder) duration(n *yaml.Node, m protoreflect.Message, fd protoreflect.FieldDescriptor, path string) {
+	n, done, ok := d.follow(n, path)
+	defer done()
+	if !ok {
+		return
+	}
+	v, err := time.ParseDuration(n.Value)
+	if n.Kind != yaml.ScalarNode || n.ShortTag() != "!!str" || err != nil || v < 0 {
+		what := "a list or mapping"
+		if n.Kind == yaml.ScalarNode {
+			what = written(n)
+		}
+		d.failed(n, path, fmt.Sprintf("%s must be %s, not %s", subject(path), wants(fd), what))
+		return
+	}
+	m.Set(fd, protoreflect.ValueOfMessage(durationpb.New(v).ProtoReflect()))
+}
+
+// written shows a scalar with the quotes that make it text.
+func written(n *yaml.Node) string {
+	if n.Style&(yaml.DoubleQuotedStyle|yaml.SingleQuotedStyle) != 0 {
+		return quote(`"` + n.Value + `"`)
+	}
+	return quote(n.Value)
+}
+
+// wants says what a field takes.
+func wants(fd protoreflect.FieldDescriptor) string {
+	switch {
+	case isDuration(fd):
+		return "a length of time such as 5s, 500ms or 1h30m"
+	case fd.Kind() == protoreflect.BoolKind:
+		return "true or false"
+	case fd.Kind() == protoreflect.Int32Kind, fd.Kind() == protoreflect.Int64Kind:
+		return "a whole number"
+	case fd.Kind() == protoreflect.EnumKind:
+		return "one of " + strings.Join(Words(fd.Enum()), ", ")
+	default:
+		return "text"
+	}
+}

@@ -1,0 +1,130 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// Exit codes: scripts rely on them.
+const (
+	exitOK           = 0
+	exitNo           = 1
+	exitUsage        = 2
+	exitInvalid      = 3
+	exitForbidden    = 4
+	exitNotFound     = 5
+	exitConflict     = 6
+	exitUnavailable  = 7
+	exitWaitTimedOut = 8
+	exitInternal     = 9
+	exitInterrupted  = 130
+)
+
+// exitCodes is the one list that help prints.
+var exitCodes = []struct {
+	code    int
+	meaning string
+}{
+	{exitOK, "done"},
+	{exitNo, "the answer is no: unhealthy, or a node refused the revision"},
+	{exitUsage, "wrong command line"},
+	{exitInvalid, "invalid configuration"},
+	{exitForbidden, "unauthenticated or forbidden"},
+	{exitNotFound, "not found"},
+	{exitConflict, "conflict: it exists, or belongs to another owner"},
+	{exitUnavailable, "unavailable: no node answers, or there is no leader; safe to retry"},
+	{exitWaitTimedOut, "the wait timed out: the change is stored, its revision is printed"},
+	{exitInternal, "internal: a fault of lbd or lbctl"},
+	{exitInterrupted, "interrupted"},
+}
+
+func exitCodesTopic() *cobra.Command {
+	var b strings.Builder
+	b.WriteString("lbctl answers by its exit code:\n\n")
+	for _, e := range exitCodes {
+		fmt.Fprintf(&b, "  %3d  %s\n", e.code, e.meaning)
+	}
+	return &cobra.Command{Use: "exit-codes", Short: "What the exit codes mean", Long: strings.TrimRight(b.String(), "\n")}
+}
+
+// failure is an error with its exit code.
+type failure struct {
+	code int
+	// What to tell the person; nil: it has been told.
+	err error
+}
+
+func (f *failure) Error() string {
+	if f.err == nil {
+		return fmt.Sprintf("exit code %d", f.code)
+	}
+	return f.err.Error()
+}
+
+func (f *failure) Unwrap() error { return f.err }
+
+func fail(code int, format string, args ...any) *failure {
+	return &failure{code, fmt.Errorf(format, args...)}
+}
+
+// failed gives a verb's error its exit code. nil stays nil.
+func failed(err error) error {
+	var f *failure
+	if err == nil || errors.As(err, &f) {
+		return err
+	}
+	if s, ok := status.FromError(err); ok {
+		return &failure{codeOf(s.Code()), errors.New(s.Message())}
+	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		return &failure{exitUnavailable, err}
+	}
+	return &failure{exitInternal, err}
+}
+
+// codeOf is the one place where gRPC's codes become exit codes.
+func codeOf(code codes.Code) int {
+	switch code {
+	case codes.OK:
+		return exitOK
+	case codes.InvalidArgument, codes.OutOfRange:
+		return exitInvalid
+	case codes.Unauthenticated, codes.PermissionDenied:
+		return exitForbidden
+	case codes.NotFound:
+		return exitNotFound
+	case codes.AlreadyExists, codes.Aborted, codes.FailedPrecondition:
+		return exitConflict
+	case codes.Unavailable, codes.ResourceExhausted, codes.DeadlineExceeded:
+		return exitUnavailable
+	case codes.Canceled:
+		return exitInterrupted
+	default:
+		return exitInternal
+	}
+}
+
+// exit tells what went wrong and returns the exit code. An error without one comes from cobra: a wrong command line.
+func (c *cli) exit(ctx context.Context, cmd *cobra.Command, err error) int {
+	if err == nil {
+		return exitOK
+	}
+	var f *failure
+	if !errors.As(err, &f) {
+		fmt.Fprintf(c.stderr, "error: %v\nsee `%s --help`\n", err, cmd.CommandPath())
+		return exitUsage
+	}
+	if ctx.Err() != nil && f.code != exitInterrupted {
+		f = fail(exitInterrupted, "interrupted")
+	}
+	if f.err != nil {
+		fmt.Fprintf(c.stderr, "error: %v\n", f.err)
+	}
+	return f.code
+}

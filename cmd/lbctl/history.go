@@ -1,0 +1,80 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"lbd/cmd/lbctl/document"
+	lbdv1 "lbd/proto/lbd/v1"
+)
+
+func (c *cli) historyCommand() *cobra.Command {
+	var owner string
+	var limit int
+	cmd := &cobra.Command{
+		Use:   "history",
+		Short: "List revisions, newest first",
+		Args:  cobra.NoArgs,
+		RunE: c.does(func(ctx context.Context, _ []string) error {
+			if limit < 1 {
+				return fail(exitUsage, "--limit must be at least 1")
+			}
+			return c.call(func(cl *client) error {
+				revisions, err := revisions(ctx, cl, owner, limit)
+				if err != nil {
+					return err
+				}
+				c.printRevisions(revisions)
+				return nil
+			})
+		}),
+	}
+	cmd.Flags().StringVar(&owner, "owner", "", "only this owner's")
+	cmd.Flags().IntVar(&limit, "limit", 50, "how many")
+	return cmd
+}
+
+// revisions reads pages until there are limit revisions or no more.
+func revisions(ctx context.Context, cl *client, owner string, limit int) ([]*lbdv1.Revision, error) {
+	var all []*lbdv1.Revision
+	request := &lbdv1.ListRevisionsRequest{Owner: owner}
+	for {
+		request.PageSize = int32(min(limit-len(all), pageSize))
+		page, err := cl.config.ListRevisions(ctx, request)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, page.GetRevisions()...)
+		request.PageToken = page.GetNextPageToken()
+		if request.PageToken == "" || len(all) >= limit {
+			return all[:min(limit, len(all))], nil
+		}
+	}
+}
+
+func (c *cli) printRevisions(revisions []*lbdv1.Revision) {
+	values := []*document.Value{}
+	var names []string
+	for _, r := range revisions {
+		values = append(values, document.OfAnswer(r))
+		names = append(names, fmt.Sprintf("revision/%d", r.GetNumber()))
+	}
+	c.print(result{value: document.ListOf(values), names: names, table: func(w *table) {
+		w.wideRow([]string{"REVISION", "TIME", "OWNER", "AUTHOR", "CHANGES", "MESSAGE"}, "CONTENT HASH")
+		for _, r := range revisions {
+			w.wideRow([]string{
+				fmt.Sprint(r.GetNumber()), moment(r.GetTime()), r.GetOwner(), r.GetAuthor(), changeNames(r), r.GetMessage(),
+			}, r.GetContentHash())
+		}
+	}})
+}
+
+func changeNames(r *lbdv1.Revision) string {
+	var names []string
+	for _, ch := range r.GetChanges() {
+		names = append(names, changeName(ch))
+	}
+	return list(names)
+}

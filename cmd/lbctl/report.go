@@ -1,0 +1,78 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc/status"
+
+	"lbd/cmd/lbctl/document"
+	lbdv1 "lbd/proto/lbd/v1"
+)
+
+// problemsShownMax bounds what a person is shown of one document's problems; JSON holds them all.
+const problemsShownMax = 200
+
+// violations are the causes that a node's refusal lists.
+func violations(err error) []*lbdv1.Violation {
+	var all []*lbdv1.Violation
+	for _, d := range status.Convert(err).Details() {
+		bad, ok := d.(*errdetails.BadRequest)
+		if !ok {
+			continue
+		}
+		for _, v := range bad.GetFieldViolations() {
+			all = append(all, &lbdv1.Violation{
+				Severity:    lbdv1.Severity_SEVERITY_ERROR,
+				Field:       v.GetField(),
+				Description: v.GetDescription(),
+			})
+		}
+	}
+	return all
+}
+
+// reason is the word by which a node's refusal can be told from others of its code; empty if it has none.
+func reason(err error) string {
+	for _, d := range status.Convert(err).Details() {
+		if info, ok := d.(*errdetails.ErrorInfo); ok {
+			return info.GetReason()
+		}
+	}
+	return ""
+}
+
+// tell writes problems to stderr. It returns the failure that they are if there is an error among them.
+func (c *cli) tell(problems []document.Problem) error {
+	errors := 0
+	for i, p := range problems {
+		if i < problemsShownMax {
+			fmt.Fprintln(c.stderr, p)
+		}
+		if !p.Warning {
+			errors++
+		}
+	}
+	if more := len(problems) - problemsShownMax; more > 0 {
+		fmt.Fprintf(c.stderr, "… and %d more\n", more)
+	}
+	if errors == 0 {
+		return nil
+	}
+	return fail(exitInvalid, "%s", countOf(errors, "error"))
+}
+
+// flagOf is the flag by which a field of a request is set.
+var flagOf = map[string]string{"chain_pem": "--chain", "key_pem": "--key", "owner": "--owner", "message": "--message", "name": "NAME"}
+
+// tellViolations is tell for what was said by flags.
+func (c *cli) tellViolations(vs []*lbdv1.Violation) {
+	for _, v := range vs {
+		severity := "error"
+		if v.GetSeverity() == lbdv1.Severity_SEVERITY_WARNING {
+			severity = "warning"
+		}
+		fmt.Fprintf(c.stderr, "%s: %s: %s\n", severity, cmp.Or(flagOf[v.GetField()], v.GetField()), v.GetDescription())
+	}
+}

@@ -1,0 +1,117 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+// timeoutDefault is how long a call may take, its retries and waiting included.
+const timeoutDefault = 30 * time.Second
+
+// cli is one command line under way.
+type cli struct {
+	stdin          io.Reader
+	stdout, stderr io.Writer
+	getenv         func(string) (string, bool)
+
+	// Global flags.
+	endpoints []string
+	timeout   time.Duration
+	output    string
+	quiet     bool
+
+	format format
+}
+
+func (c *cli) root() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "lbctl",
+		Short: "Change and read a cluster of lbd load balancers",
+		Long: `lbctl changes and reads a cluster of lbd load balancers.
+
+A document (or a folder of them) is the desired state of its owner; "apply" makes it so, as one revision.
+Data goes to stdout, talk to stderr, and the answer is in the exit code ("lbctl help exit-codes").`,
+		Example: `  lbctl init --backend 127.0.0.1:3000 | lbctl apply -f - --wait
+  lbctl validate -f site/
+  lbctl get pools -o yaml`,
+		SilenceErrors:     true,
+		SilenceUsage:      true,
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return c.prepare(cmd) },
+	}
+	root.CompletionOptions.DisableDefaultCmd = true
+	root.SetIn(c.stdin)
+	root.SetOut(c.stdout)
+	root.SetErr(c.stderr)
+	flags := root.PersistentFlags()
+	flags.StringSliceVar(&c.endpoints, "endpoints", nil, "where nodes answer, tried in order: unix:PATH ($LBCTL_ENDPOINTS; default: the local node's socket)")
+	flags.DurationVar(&c.timeout, "timeout", timeoutDefault, "how long the call may take, retries and waiting included ($LBCTL_TIMEOUT)")
+	flags.StringVarP(&c.output, "output", "o", "table", "table, wide, json, yaml, name, jsonl or jsonpath=PATH")
+	flags.BoolVarP(&c.quiet, "quiet", "q", false, "no progress on stderr, only warnings and errors")
+	root.AddCommand(
+		c.initCommand(),
+		c.validateCommand(),
+		c.applyCommand(),
+		c.getCommand(),
+		c.exportCommand(),
+		c.historyCommand(),
+		c.certCommand(),
+		c.backendCommand(),
+		c.statusCommand(),
+		c.versionCommand(),
+		c.completionCommand(),
+		exitCodesTopic(),
+	)
+	return root
+}
+
+// prepare reads what holds for every verb: flags over environment over defaults.
+func (c *cli) prepare(cmd *cobra.Command) (err error) {
+	if v, ok := c.getenv("LBCTL_TIMEOUT"); ok && v != "" && !cmd.Flags().Changed("timeout") {
+		if c.timeout, err = time.ParseDuration(v); err != nil {
+			return fmt.Errorf("read LBCTL_TIMEOUT: %w", err)
+		}
+	}
+	if c.timeout <= 0 {
+		return fmt.Errorf("the timeout must be longer than 0, not %s", c.timeout)
+	}
+	c.format, err = parseFormat(c.output)
+	return err
+}
+
+// does makes a verb of a function: its errors get an exit code, and its context the deadline. What cobra finds wrong
+// before is a wrong command line.
+func (c *cli) does(verb func(ctx context.Context, args []string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		ctx, cancel := context.WithTimeout(cmd.Context(), c.timeout)
+		defer cancel()
+		return failed(verb(ctx, args))
+	}
+}
+
+// noun is a command that only holds verbs.
+func noun(use, short string, verbs ...*cobra.Command) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   use,
+		Short: short,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return fmt.Errorf("unknown command %q for %q", args[0], cmd.CommandPath())
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(verbs...)
+	return cmd
+}
+
+// say talks to a person: nothing that a script would read.
+func (c *cli) say(format string, args ...any) {
+	if !c.quiet {
+		fmt.Fprintf(c.stderr, format+"\n", args...)
+	}
+}

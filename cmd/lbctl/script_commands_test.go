@@ -1,0 +1,308 @@
+package main
+
+import (
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+// scriptCommands are the words that scripts have beside testscript's own.
+//
+//	node NAME [FLAG…]              start a dev node and wait until it is ready; sets NAME_HTTP, NAME_HTTPS, NAME_METRICS, LBCTL_ENDPOINTS
+//	node-start NAME                start it again, same data and flags; sets NAME_START_MS
+//	node-stop NAME [SIGNAL]        default TERM, which must exit 0; KILL just kills
+//	node-log NAME REGEXP           its stderr so far must match (waits)
+//	backend NAME                   start a backend; sets NAME
+//	backend-stop NAME, backend-start NAME, backend-health NAME STATUS
+//	fetch URL STATUS [REGEXP]      one GET on a new connection, any certificate
+//	until REGEXP PROGRAM ARG…      run until stdout matches (a bounded wait)
+//	exit CODE PROGRAM ARG…         run, the exit code must be CODE; stdout and stderr as after exec
+//	repeat N FILE|- PROGRAM ARG…   run N times, each must succeed; {} is a copy of FILE with @i@ (the round) and @even@ (1 or 2) filled in
+//	envsubst FILE                  fill in $NAME and write the file back
+//	same A B, differ A B           compare two words
+//	lines stdout|stderr N REGEXP   exactly N lines of the last output match
+//	serial VAR HOST:PORT NAME      handshake with that server name, VAR becomes the leaf's serial
+//	hold NAME URL, held NAME       keep one connection open; "held" makes a request on it and fails if it was closed
+//	load NAME RATE URL REGEXP      checked load: RATE requests/s, half of them on new connections; no retry
+//	load-reach NAME N              wait until N requests were answered
+//	load-stop NAME FLOOR           print what was sent; fail on any failed request or fewer than FLOOR
+var scriptCommands = map[string]func(ts *testscript.TestScript, neg bool, args []string){
+	"node":           cmdNode,
+	"node-start":     cmdNodeStart,
+	"node-stop":      cmdNodeStop,
+	"node-log":       cmdNodeLog,
+	"backend":        cmdBackend,
+	"backend-stop":   cmdBackendStop,
+	"backend-start":  cmdBackendStart,
+	"backend-health": cmdBackendHealth,
+	"fetch":          cmdFetch,
+	"until":          cmdUntil,
+	"exit":           cmdExit,
+	"repeat":         cmdRepeat,
+	"envsubst":       cmdEnvsubst,
+	"same":           cmdSame,
+	"differ":         cmdDiffer,
+	"lines":          cmdLines,
+	"serial":         cmdSerial,
+	"hold":           cmdHold,
+	"held":           cmdHeld,
+	"load":           cmdLoad,
+	"load-reach":     cmdLoadReach,
+	"load-stop":      cmdLoadStop,
+}
+
+func need(ts *testscript.TestScript, neg bool, args []string, n int, usage string) {
+	if neg || len(args) < n {
+		ts.Fatalf("usage: %s", usage)
+	}
+}
+
+func nodeEnv(ts *testscript.TestScript) []string {
+	env := os.Environ()
+	for _, k := range []string{"LBD_ENGINE", "GORACE", "XDG_STATE_HOME", "XDG_RUNTIME_DIR", "PATH"} {
+		env = append(env, k+"="+ts.Getenv(k))
+	}
+	return env
+}
+
+func cmdNode(ts *testscript.TestScript, neg bool, args []string) {
+	need(ts, neg, args, 1, "node NAME [FLAG…]")
+	w, name := worldOf(ts), args[0]
+	dir := ts.MkAbs(name)
+	flags := []string{"run", "--dev", "--data-dir", dir, "--node", name}
+	for _, l := range []string{"http", "https", "metrics"} {
+		address, err := freeAddress()
+		ts.Check(err)
+		ts.Setenv(name+"_"+strings.ToUpper(l), address)
+		if l == "metrics" {
+			flags = append(flags, "--metrics", address)
+		} else {
+			flags = append(flags, "--listen", l+"="+address)
+		}
+	}
+	ts.Setenv("LBCTL_ENDPOINTS", "unix:"+filepath.Join(dir, "control.sock"))
+	n := &node{name: name, args: append(flags, args[1:]...), log: ts.MkAbs(name + ".log")}
+	w.nodes[name] = n
+	startNode(ts, n)
+}
+
+func startNode(ts *testscript.TestScript, n *node) {
+	took, err := n.start(nodeEnv(ts))
+	ts.Check(err)
+	ts.Setenv(n.name+"_START_MS", strconv.FormatInt(took.Milliseconds(), 10))
+}
+
+func theNode(ts *testscript.TestScript, name string) *node {
+	n := worldOf(ts).nodes[name]
+	if n == nil {
+		ts.Fatalf("no node %s", name)
+	}
+	return n
+}
+
+func cmdNodeStart(ts *testscript.TestScript, neg bool, args []string) {
+	need(ts, neg, args, 1, "node-start NAME")
+	startNode(ts, theNode(ts, args[0]))
+}
+
+func cmdNodeStop(ts *testscript.TestScript, neg bool, args []string) {
+	need(ts, neg, args, 1, "node-stop NAME [SIGNAL]")
+	n := theNode(ts, args[0])
+	if len(args) > 1 && args[1] == "KILL" {
+		n.kill()
+		return
+	}
+	sig := syscall.SIGTERM
+	if len(args) > 1 && args[1] == "INT" {
+		sig = syscall.SIGINT
+	}
+	if err := n.signal(sig); err != nil {
+		ts.Fatalf("%s: %v\n%s", n.name, err, n.tail())
+	}
+}
+
+func cmdNodeLog(ts *testscript.TestScript, neg bool, args []string) {
+	need(ts, neg, args, 2, "node-log NAME REGEXP")
+	n, re := theNode(ts, args[0]), regexp.MustCompile(args[1])
+	wait(ts, func() (bool, string) { b, _ := os.ReadFile(n.log); return re.Match(b), string(b) })
+}
+
+func cmdBackend(ts *testscript.TestScript, neg bool, args []string) {
+	need(ts, neg, args, 1, "backend NAME")
+	b := &backend{name: args[0], address: "127.0.0.1:0", status: http.StatusOK}
+	ts.Check(b.start())
+	worldOf(ts).backends[b.name] = b
+	ts.Setenv(b.name, b.address)
+}
+
+func theBackend(ts *testscript.TestScript, name string) *backend {
+	b := worldOf(ts).backends[name]
+	if b == nil {
+		ts.Fatalf("no backend %s", name)
+	}
+	return b
+}
+
+func cmdBackendStop(ts *testscript.TestScript, neg bool, args []string) {
+	need(ts, neg, args, 1, "backend-stop NAME")
+	theBackend(ts, args[0]).stop()
+}
+
+func cmdBackendStart(ts *testscript.TestScript, neg bool, args []string) {
+	need(ts, neg, args, 1, "backend-start NAME")
+	ts.Check(theBackend(ts, args[0]).start())
+}
+
+func cmdBackendHealth(ts *testscript.TestScript, neg bool, args []string) {
+	need(ts, neg, args, 2, "backend-health NAME STATUS")
+	status, err := strconv.Atoi(args[1])
+	ts.Check(err)
+	b := theBackend(ts, args[0])
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.status = status
+}
+
+func cmdFetch(ts *testscript.TestScript, neg bool, args []string) {
+	need(ts, neg, args, 2, "fetch URL STATUS [REGEXP]")
+	tr := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true}
+	defer tr.CloseIdleConnections()
+	c := &http.Client{Transport: tr, Timeout: patience, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	resp, err := c.Get(args[0])
+	ts.Check(err)
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	ts.Check(err)
+	ts.Logf("%s: %s\n%s", args[0], resp.Status, body)
+	if strconv.Itoa(resp.StatusCode) != args[1] {
+		ts.Fatalf("status %d, want %s", resp.StatusCode, args[1])
+	}
+	if len(args) > 2 && !regexp.MustCompile(args[2]).Match(body) {
+		ts.Fatalf("the body does not match %q", args[2])
+	}
+}
+
+// wait polls until ok, at most for the suite's patience.
+func wait(ts *testscript.TestScript, ok func() (bool, string)) {
+	deadline := time.Now().Add(patience)
+	for {
+		done, last := ok()
+		if done {
+			return
+		}
+		if time.Now().After(deadline) {
+			ts.Fatalf("waited %v; last:\n%s", patience, last)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+func cmdUntil(ts *testscript.TestScript, neg bool, args []string) {
+	need(ts, neg, args, 2, "until REGEXP PROGRAM ARG…")
+	re := regexp.MustCompile(args[0])
+	wait(ts, func() (bool, string) {
+		out, err := program(ts, args[1:]).CombinedOutput()
+		return re.Match(out), fmt.Sprintf("%s%v", out, err)
+	})
+}
+
+func program(ts *testscript.TestScript, args []string) *exec.Cmd {
+	path := args[0]
+	if p := filepath.Join(binaries, path); fileExists(p) {
+		path = p
+	}
+	cmd := exec.Command(path, args[1:]...)
+	cmd.Dir = ts.MkAbs(".")
+	cmd.Env = append(nodeEnv(ts), "LBCTL_ENDPOINTS="+ts.Getenv("LBCTL_ENDPOINTS"))
+	return cmd
+}
+
+func fileExists(p string) bool {
+	_, err := os.Stat(p)
+	return err == nil
+}
+
+func cmdExit(ts *testscript.TestScript, neg bool, args []string) {
+	need(ts, neg, args, 2, "exit CODE PROGRAM ARG…")
+	err := ts.Exec(args[1], args[2:]...)
+	code := 0
+	if ee, ok := err.(*exec.ExitError); ok {
+		code = ee.ExitCode()
+	} else if err != nil {
+		ts.Fatalf("%v", err)
+	}
+	if strconv.Itoa(code) != args[0] {
+		ts.Fatalf("exit code %d, want %s", code, args[0])
+	}
+}
+
+func cmdSerial(ts *testscript.TestScript, neg bool, args []string) {
+	need(ts, neg, args, 3, "serial VAR HOST:PORT NAME")
+	c, err := tls.Dial("tcp", args[1], &tls.Config{InsecureSkipVerify: true, ServerName: args[2]})
+	ts.Check(err)
+	defer c.Close()
+	ts.Setenv(args[0], c.ConnectionState().PeerCertificates[0].SerialNumber.Text(16))
+}
+
+func cmdRepeat(ts *testscript.TestScript, neg bool, args []string) {
+	need(ts, neg, args, 3, "repeat N FILE|- PROGRAM ARG…")
+	n, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	for i := range n {
+		argv := append([]string(nil), args[2:]...)
+		if args[1] != "-" {
+			filled := strings.NewReplacer("@i@", strconv.Itoa(i), "@even@", strconv.Itoa(1+i%2)).Replace(ts.ReadFile(args[1]))
+			path := ts.MkAbs("repeat-" + filepath.Base(args[1]))
+			ts.Check(os.WriteFile(path, []byte(filled), 0o600))
+			for j, a := range argv {
+				argv[j] = strings.ReplaceAll(a, "{}", path)
+			}
+		}
+		if out, err := program(ts, argv).CombinedOutput(); err != nil {
+			ts.Fatalf("round %d: %v: %v\n%s", i, argv, err, out)
+		}
+	}
+}
+
+func cmdEnvsubst(ts *testscript.TestScript, neg bool, args []string) {
+	need(ts, neg, args, 1, "envsubst FILE")
+	ts.Check(os.WriteFile(ts.MkAbs(args[0]), []byte(os.Expand(ts.ReadFile(args[0]), ts.Getenv)), 0o600))
+}
+
+func cmdSame(ts *testscript.TestScript, neg bool, args []string) {
+	need(ts, neg, args, 2, "same A B")
+	if args[0] != args[1] {
+		ts.Fatalf("%q is not %q", args[0], args[1])
+	}
+}
+
+func cmdDiffer(ts *testscript.TestScript, neg bool, args []string) {
+	need(ts, neg, args, 2, "differ A B")
+	if args[0] == args[1] {
+		ts.Fatalf("both are %q", args[0])
+	}
+}
+
+func cmdLines(ts *testscript.TestScript, neg bool, args []string) {
+	need(ts, neg, args, 3, "lines stdout|stderr N REGEXP")
+	re, n := regexp.MustCompile(args[2]), 0
+	for _, l := range strings.Split(ts.ReadFile(args[0]), "\n") {
+		if re.MatchString(l) {
+			n++
+		}
+	}
+	if strconv.Itoa(n) != args[1] {
+		ts.Fatalf("%d lines match, want %s", n, args[1])
+	}
+}

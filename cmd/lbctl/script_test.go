@@ -1,0 +1,78 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+// binaries is the folder with the real lbd and lbctl, built once for all scripts.
+var binaries string
+
+func TestMain(m *testing.M) { os.Exit(buildAndRun(m)) }
+
+func buildAndRun(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "lbd-e2e-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(dir)
+	args := []string{"build", "-o", dir + string(filepath.Separator)}
+	if raceEnabled {
+		args = append(args, "-race")
+	}
+	cmd := exec.Command("go", append(args, "lbd/cmd/lbd", "lbd/cmd/lbctl")...)
+	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
+	if err := cmd.Run(); err != nil {
+		fmt.Fprintln(os.Stderr, "building the binaries:", err)
+		return 1
+	}
+	binaries = dir
+	return m.Run()
+}
+
+// engines are the ways to serve: every script runs on each.
+func engines() []string {
+	if runtime.GOOS == "linux" {
+		return []string{"epoll", "goroutine"}
+	}
+	return []string{"goroutine"}
+}
+
+// TestScript runs the end-to-end suite over the real binaries.
+func TestScript(t *testing.T) {
+	for _, engine := range engines() {
+		t.Run(engine, func(t *testing.T) {
+			testscript.Run(t, testscript.Params{
+				Dir:                 filepath.Join("testdata", "script"),
+				RequireExplicitExec: true,
+				RequireUniqueNames:  true,
+				Setup:               func(e *testscript.Env) error { return setupScript(e, engine) },
+				Cmds:                scriptCommands,
+			})
+		})
+	}
+}
+
+func setupScript(e *testscript.Env, engine string) error {
+	examples, err := filepath.Abs(filepath.Join("..", "..", "examples"))
+	if err != nil {
+		return err
+	}
+	e.Setenv("PATH", binaries+string(filepath.ListSeparator)+os.Getenv("PATH"))
+	e.Setenv("EXAMPLES", examples)
+	e.Setenv("LBD_ENGINE", engine)
+	e.Setenv("GORACE", "halt_on_error=1")
+	e.Setenv("XDG_STATE_HOME", filepath.Join(e.WorkDir, "state"))
+	e.Setenv("XDG_RUNTIME_DIR", filepath.Join(e.WorkDir, "run"))
+	world := newWorld(e)
+	e.Values[worldKey{}] = world
+	e.Defer(world.close)
+	return nil
+}

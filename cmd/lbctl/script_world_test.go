@@ -1,0 +1,199 @@
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+// patience bounds every wait of the suite: long enough for a race build on a busy machine, and only ever used up by a failure.
+const patience = 60 * time.Second
+
+type worldKey struct{}
+
+// world is what one script has started.
+type world struct {
+	env      *testscript.Env
+	nodes    map[string]*node
+	backends map[string]*backend
+	loads    map[string]*load
+	conns    map[string]*held
+}
+
+func newWorld(e *testscript.Env) *world {
+	return &world{env: e, nodes: map[string]*node{}, backends: map[string]*backend{}, loads: map[string]*load{}, conns: map[string]*held{}}
+}
+
+func worldOf(ts *testscript.TestScript) *world { return ts.Value(worldKey{}).(*world) }
+
+func (w *world) close() {
+	for _, l := range w.loads {
+		l.stop()
+	}
+	for _, c := range w.conns {
+		c.c.Close()
+	}
+	for _, n := range w.nodes {
+		n.kill()
+	}
+	for _, b := range w.backends {
+		b.stop()
+	}
+}
+
+// node is one lbd process.
+type node struct {
+	name  string
+	args  []string
+	log   string // file with its stderr
+	cmd   *exec.Cmd
+	ready chan string // gets the ready line; closed when stderr ends
+	done  chan struct{}
+	err   error
+}
+
+func freeAddress() (string, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	defer l.Close()
+	return l.Addr().String(), nil
+}
+
+// start runs lbd and returns once it has said that it is ready, with how long that took.
+func (n *node) start(env []string) (time.Duration, error) {
+	log, err := os.OpenFile(n.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return 0, err
+	}
+	n.cmd = exec.Command(filepath.Join(binaries, "lbd"), n.args...)
+	n.cmd.Env = env
+	stderr, err := n.cmd.StderrPipe()
+	if err != nil {
+		return 0, err
+	}
+	begin := time.Now()
+	if err := n.cmd.Start(); err != nil {
+		return 0, err
+	}
+	n.ready, n.done = make(chan string, 1), make(chan struct{})
+	go n.follow(stderr, log)
+	select {
+	case line, ok := <-n.ready:
+		if !ok {
+			<-n.done
+			return 0, fmt.Errorf("lbd ended before it was ready: %v (log: %s)", n.err, n.tail())
+		}
+		_ = line
+		return time.Since(begin), nil
+	case <-time.After(patience):
+		n.kill()
+		return 0, fmt.Errorf("lbd is not ready after %v (log: %s)", patience, n.tail())
+	}
+}
+
+func (n *node) follow(stderr io.Reader, log *os.File) {
+	defer log.Close()
+	said := false
+	for s := bufio.NewScanner(stderr); s.Scan(); {
+		fmt.Fprintln(log, s.Text())
+		if strings.HasPrefix(s.Text(), "lbd ready revision=") && !said {
+			said = true
+			n.ready <- s.Text()
+		}
+	}
+	close(n.ready)
+	n.err = n.cmd.Wait()
+	close(n.done)
+}
+
+func (n *node) tail() string {
+	b, _ := os.ReadFile(n.log)
+	if len(b) > 4000 {
+		b = b[len(b)-4000:]
+	}
+	return string(b)
+}
+
+func (n *node) alive() bool {
+	if n.cmd == nil {
+		return false
+	}
+	select {
+	case <-n.done:
+		return false
+	default:
+		return true
+	}
+}
+
+// signal sends sig and returns the exit error.
+func (n *node) signal(sig syscall.Signal) error {
+	if err := n.cmd.Process.Signal(sig); err != nil {
+		return err
+	}
+	select {
+	case <-n.done:
+		return n.err
+	case <-time.After(patience):
+		return fmt.Errorf("still running %v after %v", patience, sig)
+	}
+}
+
+func (n *node) kill() {
+	if n.alive() {
+		_ = n.cmd.Process.Kill()
+		<-n.done
+	}
+}
+
+// backend is an HTTP server that says its name, and can be told to be ill.
+type backend struct {
+	name, address string
+	mu            sync.Mutex
+	status        int // of /healthz
+	server        *http.Server
+}
+
+func (b *backend) start() error {
+	l, err := net.Listen("tcp", b.address)
+	if err != nil {
+		return err
+	}
+	b.address = l.Addr().String()
+	b.server = &http.Server{Handler: http.HandlerFunc(b.serve)}
+	go func(s *http.Server) { _ = s.Serve(l) }(b.server)
+	return nil
+}
+
+func (b *backend) stop() {
+	if b.server != nil {
+		b.server.Close()
+		b.server = nil
+	}
+}
+
+func (b *backend) serve(w http.ResponseWriter, r *http.Request) {
+	if r.URL.Path == "/healthz" {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		w.WriteHeader(b.status)
+		return
+	}
+	body, _ := io.ReadAll(r.Body)
+	w.Header().Set("X-Backend", b.name)
+	fmt.Fprintf(w, "backend=%s method=%s path=%s host=%s proto=%s for=%s body=%d %s\n", b.name, r.Method, r.URL.RequestURI(), r.Host,
+		r.Header.Get("X-Forwarded-Proto"), r.Header.Get("X-Forwarded-For"), len(body), r.Header.Get("X-Echo"))
+}

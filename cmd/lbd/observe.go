@@ -1,0 +1,191 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"net"
+	"slices"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"lbd/cluster/rpc"
+	"lbd/cluster/state"
+	"lbd/health"
+	"lbd/lb"
+	lbdv1 "lbd/proto/lbd/v1"
+)
+
+// The appliance is the control plane's rpc.Observer: all that this file reads is immutable, atomic or locked for a moment.
+
+func (a *appliance) Progress() rpc.Progress { return a.observation.get() }
+
+func (a *appliance) ServedSerial(certificate string) string {
+	if c := a.certificates.Current().Get(certificate); c != nil {
+		return c.Serial()
+	}
+	return ""
+}
+
+func (a *appliance) Backends(only string) []*lbdv1.BackendStatus {
+	view := a.view.Load()
+	if view == nil {
+		return nil
+	}
+	stats := map[string]map[string]lb.PoolBackendStats{}
+	for _, p := range a.server.Stats().Pools {
+		stats[p.Name] = map[string]lb.PoolBackendStats{}
+		for _, b := range p.Backends {
+			stats[p.Name][b.Key] = b
+		}
+	}
+	var out []*lbdv1.BackendStatus
+	for _, name := range slices.Sorted(maps.Keys(view.pools)) {
+		if only != "" && name != only {
+			continue
+		}
+		for _, b := range view.pools[name].backends {
+			out = append(out, a.backendStatus(name, b, stats[name][b.key]))
+		}
+	}
+	slices.SortStableFunc(out, func(x, y *lbdv1.BackendStatus) int {
+		return cmp.Or(strings.Compare(x.GetPool(), y.GetPool()), strings.Compare(x.GetAddress(), y.GetAddress()))
+	})
+	return out
+}
+
+func (a *appliance) backendStatus(pool string, b backend, s lb.PoolBackendStats) *lbdv1.BackendStatus {
+	out := &lbdv1.BackendStatus{
+		Node: a.cfg.node, Pool: pool, Address: b.address, Weight: int32(b.weight),
+		Health:   lbdv1.BackendHealth_BACKEND_HEALTH_UNCHECKED,
+		InFlight: s.InFlight, IdleConnections: s.Idle, RequestsTotal: s.Requests, FailuresTotal: s.Failures,
+		ConnectionsNewTotal: s.NewConnections, ConnectionsReusedTotal: s.Reused,
+	}
+	if b.check != nil {
+		status, _ := a.prober.Status(b.checkKey())
+		out.Health, out.LastError = healthWord(status.State), status.LastError
+		if !status.Since.IsZero() {
+			out.Since = timestamppb.New(status.Since)
+		}
+	}
+	if err := a.resolver.problem(b.address); err != "" {
+		out.LastError = err
+	}
+	return out
+}
+
+func healthWord(s health.State) lbdv1.BackendHealth {
+	switch s {
+	case health.Up:
+		return lbdv1.BackendHealth_BACKEND_HEALTH_UP
+	case health.Down:
+		return lbdv1.BackendHealth_BACKEND_HEALTH_DOWN
+	}
+	return lbdv1.BackendHealth_BACKEND_HEALTH_UNKNOWN
+}
+
+func (a *appliance) Status() *lbdv1.SystemServiceGetStatusResponse {
+	stats, progress := a.server.Stats(), a.Progress()
+	out := &lbdv1.SystemServiceGetStatusResponse{
+		StartTime:      timestamppb.New(a.started),
+		ServedRevision: progress.Revision,
+		RaftRole:       a.node.Role(),
+		Engine:         a.engine.Kind(),
+		Connections:    stats.Connections,
+		Listeners:      a.listenerStatuses(progress),
+	}
+	for _, l := range stats.Listeners {
+		for _, n := range l.Requests {
+			out.RequestsTotal += n
+		}
+	}
+	for _, b := range a.Backends("") {
+		out.BackendsTotal++
+		if b.GetHealth() != lbdv1.BackendHealth_BACKEND_HEALTH_DOWN && a.resolver.address(b.GetAddress()).IsValid() {
+			out.BackendsUp++
+		}
+	}
+	out.Problems = a.problems(progress, out)
+	return out
+}
+
+func (a *appliance) listenerStatuses(progress rpc.Progress) []*lbdv1.ListenerStatus {
+	view := a.view.Load()
+	if view == nil {
+		return nil
+	}
+	refused := map[string]string{}
+	for _, r := range progress.Refused {
+		if r.Kind == string(state.Listeners) {
+			refused[r.Name] = r.Reason
+		}
+	}
+	var out []*lbdv1.ListenerStatus
+	for _, name := range slices.Sorted(maps.Keys(view.listeners)) {
+		l := &lbdv1.ListenerStatus{Name: name, Programmed: true, Addresses: texts(a.server.Addresses(name))}
+		if reason, ok := refused[name]; ok {
+			l.Programmed, l.Reason, l.Message = false, listenerReason(reason), reason
+		}
+		out = append(out, l)
+	}
+	return out
+}
+
+// listenerReason is the word that scripts read.
+func listenerReason(message string) string {
+	if strings.Contains(message, "address already in use") {
+		return "ADDRESS_IN_USE"
+	}
+	return "BIND_FAILED"
+}
+
+func texts(addresses []net.Addr) []string {
+	out := make([]string, 0, len(addresses))
+	for _, a := range addresses {
+		out = append(out, a.String())
+	}
+	slices.Sort(out)
+	return out
+}
+
+// problems says in words what an operator should look at.
+func (a *appliance) problems(progress rpc.Progress, s *lbdv1.SystemServiceGetStatusResponse) []string {
+	out := a.node.Problems()
+	for _, r := range progress.Refused {
+		what := "revision"
+		if r.Kind != "" {
+			what = r.Kind + "/" + r.Name
+		}
+		out = append(out, fmt.Sprintf("%s is not served as revision %d stored it: %s", what, r.Revision, r.Reason))
+	}
+	if s.GetBackendsUp() < s.GetBackendsTotal() {
+		out = append(out, fmt.Sprintf("%d of %d backends take no requests: see `lbctl backend status`", s.GetBackendsTotal()-s.GetBackendsUp(), s.GetBackendsTotal()))
+	}
+	if s.GetRaftRole() != "leader" && s.GetRaftRole() != "follower" {
+		out = append(out, "no leader: traffic is served, changes are refused")
+	}
+	out = append(out, a.expiring(time.Now())...)
+	if a.engine.Stats().Stalled() {
+		out = append(out, "a loop is stalled: see the log")
+	}
+	slices.Sort(out)
+	return out
+}
+
+// expiryWarning is how long before a certificate's end status begins to say so: two weeks leave time for a manual renewal.
+const expiryWarning = 14 * 24 * time.Hour
+
+func (a *appliance) expiring(now time.Time) []string {
+	var out []string
+	for c := range a.certificates.Current().All() {
+		switch left := c.NotAfter().Sub(now); {
+		case left < 0:
+			out = append(out, fmt.Sprintf("certificates/%s expired at %s", c.Name(), c.NotAfter().UTC().Format(time.RFC3339)))
+		case left < expiryWarning:
+			out = append(out, fmt.Sprintf("certificates/%s expires at %s", c.Name(), c.NotAfter().UTC().Format(time.RFC3339)))
+		}
+	}
+	return out
+}

@@ -1,0 +1,245 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"net/netip"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+)
+
+const (
+	resolveInterval = 30 * time.Second
+	resolveTimeout  = 5 * time.Second
+	// resolveRetry is how soon a name that has never been answered is asked again: its backend takes no requests till then.
+	resolveRetry = 5 * time.Second
+	// resolveWait is how long a publish waits for names that it sees for the first time: a working resolver answers
+	// well within it, and a broken one must not hold up everything else.
+	resolveWait = 500 * time.Millisecond
+	// resolveAtOnceMax bounds the questions that are asked at the same time.
+	resolveAtOnceMax = 16
+)
+
+var errNoAddress = errors.New("the name has no address")
+
+// lookupFunc asks for a host's addresses, as net.Resolver.LookupNetIP does.
+type lookupFunc func(ctx context.Context, network, host string) ([]netip.Addr, error)
+
+// resolver keeps the addresses of backends that are given by name. The last good answer stays until there is a better one.
+type resolver struct {
+	lookup lookupFunc
+	log    *slog.Logger
+	moved  chan struct{} // one slot: an answer has changed
+
+	mu    sync.Mutex
+	names map[string]*resolved // by "host:port", those of the served pools
+
+	ctx    context.Context // ends with close
+	cancel context.CancelFunc
+	done   sync.WaitGroup
+}
+
+type resolved struct {
+	host string
+	port uint16
+	addr netip.AddrPort // zero: never answered
+	err  error          // the last answer, nil if good
+}
+
+func newResolver(log *slog.Logger) *resolver {
+	return newResolverWith(net.DefaultResolver.LookupNetIP, log)
+}
+
+func newResolverWith(lookup lookupFunc, log *slog.Logger) *resolver {
+	r := &resolver{lookup: lookup, log: log, moved: make(chan struct{}, 1), names: map[string]*resolved{}}
+	r.ctx, r.cancel = context.WithCancel(context.Background())
+	r.done.Go(r.run)
+	return r
+}
+
+func (r *resolver) close() {
+	r.cancel()
+	r.done.Wait()
+}
+
+// run asks again: every name at the interval, those without an answer more often.
+func (r *resolver) run() {
+	tick := time.NewTicker(resolveRetry)
+	defer tick.Stop()
+	last := time.Now()
+	for {
+		select {
+		case <-r.ctx.Done():
+			return
+		case now := <-tick.C:
+			all := now.Sub(last) >= resolveInterval
+			if all {
+				last = now
+			}
+			r.ask(r.due(all), r.wake)
+		}
+	}
+}
+
+// due lists all names, or those that have never been answered.
+func (r *resolver) due(all bool) []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var due []string
+	for a, n := range r.names {
+		if all || !n.addr.IsValid() {
+			due = append(due, a)
+		}
+	}
+	return due
+}
+
+func (r *resolver) wake() {
+	select {
+	case r.moved <- struct{}{}:
+	default:
+	}
+}
+
+// keep says which addresses ("host:port") are in use. It waits a moment for the answers of new names; one that comes
+// later wakes the appliance.
+func (r *resolver) keep(addresses map[string]bool) {
+	var fresh []string
+	r.mu.Lock()
+	for a := range r.names {
+		if !addresses[a] {
+			delete(r.names, a)
+		}
+	}
+	for a := range addresses {
+		if _, ok := parseLiteral(a); ok || r.names[a] != nil {
+			continue
+		}
+		host, port, err := net.SplitHostPort(a)
+		n, perr := strconv.ParseUint(port, 10, 16)
+		if err != nil || perr != nil {
+			continue // state.Validate has refused it before
+		}
+		r.names[a] = &resolved{host: host, port: uint16(n)}
+		fresh = append(fresh, a)
+	}
+	r.mu.Unlock()
+	if len(fresh) > 0 {
+		r.askFor(resolveWait, fresh)
+	}
+}
+
+// askFor asks and returns when all have answered, at the latest after wait: an answer that comes later wakes the appliance.
+func (r *resolver) askFor(wait time.Duration, addresses []string) {
+	answered, gone := make(chan struct{}), make(chan struct{})
+	defer close(gone)
+	r.done.Go(func() {
+		defer close(answered)
+		r.ask(addresses, func() {
+			select {
+			case <-gone:
+				r.wake()
+			default: // whoever waits reads the answer
+			}
+		})
+	})
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-answered:
+	case <-timer.C:
+	}
+}
+
+// ask resolves names, a bounded number at a time, and calls changed after each answer that differs from the last.
+func (r *resolver) ask(addresses []string, changed func()) {
+	var wg sync.WaitGroup
+	slots := make(chan struct{}, resolveAtOnceMax)
+	for _, a := range addresses {
+		slots <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			if r.askOne(a) {
+				changed()
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// askOne asks for one name and reports whether its answer has changed.
+func (r *resolver) askOne(address string) bool {
+	r.mu.Lock()
+	n := r.names[address]
+	r.mu.Unlock()
+	if n == nil {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(r.ctx, resolveTimeout)
+	defer cancel()
+	ips, err := r.lookup(ctx, "ip", n.host)
+	if err == nil && len(ips) == 0 {
+		err = errNoAddress
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err != nil {
+		if n.err == nil && r.ctx.Err() == nil {
+			r.log.Warn("cannot resolve a backend's name", "address", address, "stays", n.addr, "err", err)
+		}
+		n.err = err
+		return false
+	}
+	if n.err != nil {
+		r.log.Info("a backend's name is resolved again", "address", address)
+	}
+	old := n.addr
+	n.addr, n.err = netip.AddrPortFrom(preferred(ips), n.port), nil
+	return n.addr != old
+}
+
+// preferred is the same choice every time, IPv4 first: an answer in another order is no change.
+func preferred(ips []netip.Addr) netip.Addr {
+	return slices.MinFunc(ips, func(a, b netip.Addr) int {
+		a, b = a.Unmap(), b.Unmap()
+		return cmp.Or(cmp.Compare(a.BitLen(), b.BitLen()), a.Compare(b))
+	}).Unmap()
+}
+
+// address is where a backend answers now; the zero value if its name has never been resolved.
+func (r *resolver) address(a string) netip.AddrPort {
+	if ap, ok := parseLiteral(a); ok {
+		return ap
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if n := r.names[a]; n != nil {
+		return n.addr
+	}
+	return netip.AddrPort{}
+}
+
+func parseLiteral(a string) (netip.AddrPort, bool) {
+	ap, err := netip.ParseAddrPort(a)
+	return ap, err == nil
+}
+
+// problem says why a backend's name has no address; empty if it has one.
+func (r *resolver) problem(a string) string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n := r.names[a]
+	switch {
+	case n == nil || n.err == nil && n.addr.IsValid():
+		return ""
+	case n.err == nil:
+		return "resolve: no answer yet"
+	default:
+		return "resolve: " + n.err.Error()
+	}
+}

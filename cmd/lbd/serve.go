@@ -1,0 +1,214 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"lbd/cluster"
+	"lbd/cluster/rpc"
+	"lbd/cluster/state"
+	"lbd/health"
+	"lbd/lb"
+	"lbd/lb/loop"
+	lbdv1 "lbd/proto/lbd/v1"
+	tlsterm "lbd/tls"
+	"lbd/tls/seal"
+)
+
+// serve is one node's life. It returns when the node has ended as it was asked to, or could not start.
+//
+//  1. the process: open files, processors
+//  2. the durable state and the sealing key; a dev node on an empty directory stores its embedded configuration; the
+//     metrics' address, so that a second lbd ends before it takes a connection
+//  3. the data plane serves the stored revision; no election is waited for
+//  4. the control socket and the metrics answer
+//  5. ready; follow changes until a signal
+//  6. drain, and close in reverse
+func serve(ctx context.Context, cfg config) (err error) {
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
+	prepareProcess(log)
+
+	node, k, err := openState(ctx, cfg, log)
+	if errors.Is(err, context.Canceled) {
+		return nil // a signal came before there was anything to serve
+	}
+	if err != nil {
+		return err
+	}
+	defer closeWith(&err, node.Close)
+	metrics, err := openMetrics(cfg.metrics)
+	if err != nil {
+		return err
+	}
+	defer metrics.close()
+
+	a, err := newAppliance(cfg, log, node, k)
+	if err != nil {
+		return err
+	}
+	defer a.close()
+	a.publish()
+	if err := a.startError(); err != nil {
+		return err
+	}
+
+	control, err := rpc.Serve(rpc.Config{Socket: cfg.socket, Node: cfg.node, Build: buildProto(), Store: node, Keys: k, Observer: a, Logger: log})
+	if err != nil {
+		return err
+	}
+	defer closeWith(&err, control.Close)
+	metrics.serve(a)
+
+	fmt.Fprintf(os.Stderr, "lbd ready revision=%d\n", a.current.revision)
+	a.advise()
+	a.run(ctx)
+	again, ignore := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	defer ignore()
+	stop()
+	a.drain(again)
+	return nil
+}
+
+// closeWith keeps the first error.
+func closeWith(err *error, closer func() error) {
+	if cerr := closer(); *err == nil {
+		*err = cerr
+	}
+}
+
+func prepareProcess(log *slog.Logger) {
+	if n, err := loop.RaiseOpenFiles(); err != nil {
+		log.Warn("cannot raise the limit of open files", "limit", n, "err", err)
+	}
+	if os.Getenv("GOMAXPROCS") == "" {
+		runtime.GOMAXPROCS(loop.Procs(0))
+	}
+}
+
+// openState opens what is kept on disk and joins it to Raft.
+func openState(ctx context.Context, cfg config, log *slog.Logger) (*cluster.Node, keys, error) {
+	node, err := cluster.Open(cluster.Config{Dir: cfg.dataDir, Node: cfg.node, Logger: log})
+	if err != nil {
+		return nil, keys{}, err
+	}
+	k, err := openKeys(cfg, node.State())
+	if err == nil {
+		err = node.Start()
+	}
+	if err == nil && cfg.dev && node.State().Revision() == 0 {
+		err = beginDev(ctx, node, k)
+	}
+	if err != nil {
+		return nil, keys{}, errors.Join(err, node.Close())
+	}
+	return node, k, nil
+}
+
+// openKeys makes a sealing key on a first start only: with another key the stored secrets could never be opened again.
+func openKeys(cfg config, s *state.State) (keys, error) {
+	path := filepath.Join(cfg.dataDir, "seal.key")
+	load := seal.Load
+	if s.Revision() == 0 {
+		load = seal.LoadOrCreate
+	}
+	sealer, err := load(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return keys{}, fmt.Errorf("%w: the certificates' keys cannot be opened without it: put it back from a copy", err)
+	}
+	if err != nil {
+		return keys{}, err
+	}
+	return keys{sealer: sealer, now: time.Now}, nil
+}
+
+func newAppliance(cfg config, log *slog.Logger, node *cluster.Node, k keys) (*appliance, error) {
+	engine, err := loop.New(loop.Options{Logger: log})
+	if err != nil {
+		return nil, err
+	}
+	certificates := tlsterm.NewCertificates()
+	terminator := tlsterm.NewTerminator(certificates)
+	return &appliance{
+		cfg: cfg, log: log, node: node, keys: k,
+		engine:       engine,
+		server:       lb.NewServer(lb.Options{Engine: engine, Terminator: terminator, Logger: log, Node: cfg.node}),
+		certificates: certificates,
+		terminator:   terminator,
+		prober:       health.New(health.Options{}),
+		resolver:     newResolver(log),
+		current:      newCompiled(),
+		bound:        map[string]listener{},
+		refused:      map[state.Key]rpc.Refusal{},
+		started:      time.Now(),
+	}, nil
+}
+
+// startError makes a start fail plainly where no listener at all can be bound: most likely another lbd has them.
+func (a *appliance) startError() error {
+	if len(a.bound) > 0 {
+		return nil
+	}
+	var reasons []string
+	for k, r := range a.refused {
+		if k.Kind == state.Listeners {
+			reasons = append(reasons, r.Reason)
+		}
+	}
+	if len(reasons) == 0 {
+		return nil
+	}
+	slices.Sort(reasons)
+	return fmt.Errorf("no listener can be bound: %s: stop who holds them, or give this node addresses of its own with --listen NAME=HOST:PORT",
+		strings.Join(reasons, "; "))
+}
+
+// advise says what an operator may have overlooked: that nothing is served, that a flag names nothing.
+func (a *appliance) advise() {
+	for name, address := range a.cfg.listen {
+		if _, ok := a.current.listeners[name]; !ok {
+			a.log.Warn("--listen names a listener that is not stored; its address is used once it is", "listener", name, "address", address)
+		}
+	}
+	if len(a.current.listeners) == 0 {
+		a.log.Info("nothing is served yet: apply a document, for example `lbctl init --name web --backend HOST:PORT | lbctl apply -f - --wait`", "socket", a.cfg.socket)
+	}
+}
+
+// drain lets requests end, for as long as the configuration grants, and gives up on them at the second signal.
+func (a *appliance) drain(again context.Context) {
+	a.observation.set(rpc.Progress{Revision: a.current.revision})
+	ctx, cancel := context.WithTimeout(again, a.cfg.grace)
+	defer cancel()
+	if err := a.server.Drain(ctx); err != nil && a.cfg.grace > 0 {
+		a.log.Warn("requests were cut off", "err", err)
+	}
+}
+
+func (a *appliance) close() {
+	var wg sync.WaitGroup
+	wg.Go(a.prober.Close)
+	wg.Go(a.resolver.close)
+	wg.Wait()
+	if err := a.engine.Close(); err != nil {
+		a.log.Error("close the engine", "err", err)
+	}
+}
+
+func buildProto() *lbdv1.GetVersionResponse {
+	b := readBuild()
+	return &lbdv1.GetVersionResponse{Version: b.version, GoVersion: b.goVersion, Platform: b.platform, Commit: b.commit}
+}
