@@ -1,0 +1,13 @@
+# A menu: each target is one command one could type.
+
+.PHONY: help run test generate lint fuzz bench
+help: ; @sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile
+run: ## a dev node on 127.0.0.1:8443
+	go run ./cmd/lbd run --dev
+test: ## everything that must hold at every commit
+	bash .ci/test
+lint: ## only the linters
+	go vet ./... && go run honnef.co/go/tools/cmd/staticcheck@v0.8.2 ./... && go run github.com/bufbuild/buf/cmd/buf@v1.75.0 lint
+generate: ## Go from the protos
+	GOBIN=$(CURDIR)/bin go install google.golang.org/protobuf/cmd/protoc-gen-go@v1.36.12 google.golang.org/grpc/cmd/protoc-gen-go-grpc@v1.6.2
+	PATH=$(CURDIR)/bin:$$PATH go run github.com/bufbuild/buf/cmd/buf@v1.75.0 generate
