@@ -23,6 +23,9 @@ const (
 	killRounds = 30
 	// killAfterMax is the longest time that a round writes before its kill.
 	killAfterMax = 400 * time.Millisecond
+	// restartMax is how soon a killed node must serve again. On an idle machine it does within a fifth of a second; an election
+	// of a cluster that has lost its leader would not fit.
+	restartMax = time.Second
 )
 
 // acknowledged is what the writer was told, kept outside the node: revision -> content hash.
@@ -43,7 +46,7 @@ func TestKillKeepsEveryAcknowledgedRevision(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := &node{name: "k", log: filepath.Join(dir, "log"), args: []string{
+	n := &node{name: "k", binary: "lbd-plain", log: filepath.Join(dir, "log"), args: []string{
 		"run", "--dev", "--data-dir", filepath.Join(dir, "data"), "--node", "k",
 		"--listen", "https=" + address, "--listen", "http=127.0.0.1:0", "--metrics", "off",
 	}}
@@ -75,12 +78,8 @@ func TestKillKeepsEveryAcknowledgedRevision(t *testing.T) {
 	if len(acks.hashes) < killRounds {
 		t.Errorf("only %d revisions were acknowledged in %d rounds: the writer hardly wrote", len(acks.hashes), killRounds)
 	}
-	limit := time.Second
-	if raceEnabled {
-		limit = 5 * time.Second
-	}
-	if slowest > limit {
-		t.Errorf("the slowest restart took %v to serve, want under %v", slowest, limit)
+	if slowest > restartMax {
+		t.Errorf("the slowest restart took %v to serve, want under %v", slowest, restartMax)
 	}
 	t.Logf("%d revisions acknowledged over %d kills, slowest restart %v", len(acks.hashes), killRounds, slowest)
 }

@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -19,13 +20,14 @@ import (
 
 // scriptCommands are the words that scripts have beside testscript's own.
 //
-//	node NAME [FLAG…]              start a dev node and wait until it is ready; sets NAME_HTTP, NAME_HTTPS, NAME_METRICS, LBCTL_ENDPOINTS
+//	node NAME [FLAG…]              start a dev node of binary $LBD and wait until it is ready; sets NAME_HTTP, NAME_HTTPS, NAME_METRICS, LBCTL_ENDPOINTS
 //	node-start NAME                start it again, same data and flags; sets NAME_START_MS
 //	node-stop NAME [SIGNAL]        default TERM, which must exit 0; KILL just kills
 //	node-log NAME REGEXP           its stderr so far must match (waits)
-//	backend NAME                   start a backend; sets NAME
+//	backend NAME                   start a backend; sets NAME, NAME_PORT
 //	backend-stop NAME, backend-start NAME, backend-health NAME STATUS
 //	fetch URL STATUS [REGEXP]      one GET on a new connection, any certificate
+//	metric NODE REGEXP             one of the node's metrics must match, name to value (waits: they follow a request by a moment)
 //	until REGEXP PROGRAM ARG…      run until stdout matches (a bounded wait)
 //	exit CODE PROGRAM ARG…         run, the exit code must be CODE; stdout and stderr as after exec
 //	repeat N FILE|- PROGRAM ARG…   run N times, each must succeed; {} is a copy of FILE with @i@ (the round) and @even@ (1 or 2) filled in
@@ -47,6 +49,7 @@ var scriptCommands = map[string]func(ts *testscript.TestScript, neg bool, args [
 	"backend-start":  cmdBackendStart,
 	"backend-health": cmdBackendHealth,
 	"fetch":          cmdFetch,
+	"metric":         cmdMetric,
 	"until":          cmdUntil,
 	"exit":           cmdExit,
 	"repeat":         cmdRepeat,
@@ -92,7 +95,7 @@ func cmdNode(ts *testscript.TestScript, neg bool, args []string) {
 		}
 	}
 	ts.Setenv("LBCTL_ENDPOINTS", "unix:"+filepath.Join(dir, "control.sock"))
-	n := &node{name: name, args: append(flags, args[1:]...), log: ts.MkAbs(name + ".log")}
+	n := &node{name: name, binary: ts.Getenv("LBD"), args: append(flags, args[1:]...), log: ts.MkAbs(name + ".log")}
 	w.nodes[name] = n
 	startNode(ts, n)
 }
@@ -144,6 +147,9 @@ func cmdBackend(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(b.start())
 	worldOf(ts).backends[b.name] = b
 	ts.Setenv(b.name, b.address)
+	_, port, err := net.SplitHostPort(b.address)
+	ts.Check(err)
+	ts.Setenv(b.name+"_PORT", port)
 }
 
 func theBackend(ts *testscript.TestScript, name string) *backend {
@@ -206,6 +212,19 @@ func wait(ts *testscript.TestScript, ok func() (bool, string)) {
 		}
 		time.Sleep(20 * time.Millisecond)
 	}
+}
+
+func cmdMetric(ts *testscript.TestScript, neg bool, args []string) {
+	need(ts, neg, args, 2, "metric NODE REGEXP")
+	re := regexp.MustCompile("(?m)^" + args[1] + "$")
+	wait(ts, func() (bool, string) {
+		resp, err := http.Get("http://" + ts.Getenv(args[0]+"_METRICS") + "/metrics")
+		ts.Check(err)
+		defer resp.Body.Close()
+		body, err := io.ReadAll(resp.Body)
+		ts.Check(err)
+		return re.Match(body), string(body)
+	})
 }
 
 func cmdUntil(ts *testscript.TestScript, neg bool, args []string) {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -23,18 +24,24 @@ func buildAndRun(m *testing.M) int {
 		return 1
 	}
 	defer os.RemoveAll(dir)
-	args := []string{"build", "-o", dir + string(filepath.Separator)}
-	if raceEnabled {
-		args = append(args, "-race")
-	}
-	cmd := exec.Command("go", append(args, "lbd/cmd/lbd", "lbd/cmd/lbctl")...)
-	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
-	if err := cmd.Run(); err != nil {
+	if err := errors.Join(goBuild(dir, "lbd", "lbd", raceEnabled), goBuild(dir, "lbd-plain", "lbd", false), goBuild(dir, "lbctl", "lbctl", false)); err != nil {
 		fmt.Fprintln(os.Stderr, "building the binaries:", err)
 		return 1
 	}
 	binaries = dir
 	return m.Run()
+}
+
+// goBuild builds one command into dir under a name. lbd is there twice: scripts that measure load choose lbd-plain. lbctl is
+// built without the race detector, which its own tests have: scripts start it hundreds of times.
+func goBuild(dir, name, command string, race bool) error {
+	args := []string{"build", "-o", filepath.Join(dir, name)}
+	if race {
+		args = append(args, "-race")
+	}
+	cmd := exec.Command("go", append(args, "lbd/cmd/"+command)...)
+	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
+	return cmd.Run()
 }
 
 // engines are the ways to serve: every script runs on each.
@@ -67,6 +74,7 @@ func setupScript(e *testscript.Env, engine string) error {
 	}
 	e.Setenv("PATH", binaries+string(filepath.ListSeparator)+os.Getenv("PATH"))
 	e.Setenv("EXAMPLES", examples)
+	e.Setenv("LBD", "lbd")
 	e.Setenv("LBD_ENGINE", engine)
 	e.Setenv("GORACE", "halt_on_error=1")
 	e.Setenv("XDG_STATE_HOME", filepath.Join(e.WorkDir, "state"))

@@ -54,13 +54,14 @@ func (w *world) close() {
 
 // node is one lbd process.
 type node struct {
-	name  string
-	args  []string
-	log   string // file with its stderr
-	cmd   *exec.Cmd
-	ready chan string // gets the ready line; closed when stderr ends
-	done  chan struct{}
-	err   error
+	name   string
+	binary string
+	args   []string
+	log    string // file with its stderr
+	cmd    *exec.Cmd
+	ready  chan string // gets the ready line; closed when stderr ends
+	done   chan struct{}
+	err    error
 }
 
 func freeAddress() (string, error) {
@@ -78,7 +79,7 @@ func (n *node) start(env []string) (time.Duration, error) {
 	if err != nil {
 		return 0, err
 	}
-	n.cmd = exec.Command(filepath.Join(binaries, "lbd"), n.args...)
+	n.cmd = exec.Command(filepath.Join(binaries, n.binary), n.args...)
 	n.cmd.Env = env
 	stderr, err := n.cmd.StderrPipe()
 	if err != nil {
