@@ -6,6 +6,7 @@ import (
 	"math"
 	"runtime/debug"
 	"sync/atomic"
+	"time"
 )
 
 // counters are one loop's, written by that loop and read by anyone.
@@ -15,6 +16,7 @@ type counters struct {
 	busy         atomic.Uint64 // bits of a float64; written by the watchdog
 	stalled      atomic.Bool   // written by the watchdog
 	stalls       atomic.Int64  // written by the watchdog
+	stalledFor   atomic.Int64  // nanoseconds; written by the watchdog
 	panics       atomic.Int64
 	heavyQueued  atomic.Int64
 	heavyDropped atomic.Int64
@@ -32,6 +34,7 @@ func (c *counters) snapshot() LoopStats {
 		Busy:         math.Float64frombits(c.busy.Load()),
 		Stalled:      c.stalled.Load(),
 		Stalls:       c.stalls.Load(),
+		StalledFor:   time.Duration(c.stalledFor.Load()),
 		Panics:       c.panics.Load(),
 		HeavyQueued:  c.heavyQueued.Load(),
 		HeavyDropped: c.heavyDropped.Load(),

@@ -14,6 +14,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"time"
 )
 
 // Options say how an engine is built. The zero value is right for a server.
@@ -153,7 +154,8 @@ type LoopStats struct {
 	Busy         float64 // share of the last quarter second not spent waiting, 0 to 1
 	Stalled      bool    // has not come back from its tasks for over a second
 	Stalls       int64
-	Panics       int64 // tasks that ended by a panic or runtime.Goexit
+	StalledFor   time.Duration // so far, if it is stalled
+	Panics       int64         // tasks that ended by a panic or runtime.Goexit
 	HeavyQueued  int64
 	HeavyDropped int64
 	Accepted     int64

@@ -61,6 +61,34 @@ func TestParkWithData(t *testing.T) {
 	})
 }
 
+// A read that happened to fill its buffer does not make the connection look alive
+// (or dead) when it is parked with nothing more to read.
+func TestParkAfterExactRead(t *testing.T) {
+	onEach(t, func(t *testing.T, kind string) {
+		e := start(t, kind, 1)
+		l := listen(t, e, ListenOptions{Handler: echo})
+		do(t, e, func(task *Task) {
+			c, err := task.Dial(addrOf(l.Addr()), time.Now().Add(patience))
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			for range 10 {
+				c.Write([]byte("ping"))
+				if _, err := io.ReadFull(c, make([]byte, 4)); err != nil {
+					t.Error(err)
+				}
+				c.Park(time.Time{}, func(*Task, *Conn) {})
+				task.Sleep(time.Millisecond)
+				if !c.Claim(task) {
+					t.Error("an idle connection was resumed")
+					return
+				}
+			}
+		})
+	})
+}
+
 func TestParkDeadline(t *testing.T) {
 	onEach(t, func(t *testing.T, kind string) {
 		e := start(t, kind, 1)

@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"os"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -117,6 +117,9 @@ func TestStealFromStalled(t *testing.T) {
 	})
 	within(t, done, "steal")
 	release()
+	passed := make(chan struct{})
+	e.GoOn(1, func(*Task) { close(passed) }) // runs after what the loop had been asked
+	within(t, passed, "task on the other loop")
 }
 
 // Garbage collections stop the world: loops that wait raw must let them.
@@ -238,133 +241,66 @@ func TestOutOfFiles(t *testing.T) {
 	expect(t, c, "x")
 }
 
-// Ready I/O goes first; heavy steps come last, one a round, the newest first.
-func TestHeavyOrder(t *testing.T) {
+// A task that finds data again and again gives way after its share.
+func TestTurnIsBounded(t *testing.T) {
 	e := start(t, KindEpoll, 1)
-	var order []byte // the loop's
-	heavy := listen(t, e, ListenOptions{Handler: func(_ *Task, c *Conn) {
-		c.SetHeavy(true)
+	reads := 0 // the loop's
+	var readsBefore int
+	greedy := listen(t, e, ListenOptions{Handler: func(_ *Task, c *Conn) {
 		b := make([]byte, 1)
 		c.Read(b)
 		c.Write(b)
-		c.Read(b) // resumed by what the test sends while the loop is stalled
-		order = append(order, b[0])
-		c.Write(b)
-	}})
-	light := listen(t, e, ListenOptions{Handler: func(_ *Task, c *Conn) {
-		b := make([]byte, 1)
 		for {
 			if _, err := c.Read(b); err != nil {
 				return
 			}
-			order = append(order, b[0])
-			c.Write(b)
+			reads++
 		}
 	}})
-	var conns []net.Conn
-	for range 3 {
-		c := dial(t, heavy)
+	modest := listen(t, e, ListenOptions{Handler: func(_ *Task, c *Conn) {
+		b := make([]byte, 1)
+		c.Read(b)
+		c.Write(b)
+		c.Read(b)
+		readsBefore = reads
+		c.Write(b)
+	}})
+	g, m := dial(t, greedy), dial(t, modest)
+	for _, c := range []net.Conn{g, m} {
 		send(t, c, "x")
 		expect(t, c, "x")
-		conns = append(conns, c)
 	}
-	l := dial(t, light)
-	send(t, l, "x")
-	expect(t, l, "x")
 	release := stall(t, e, 0)
-	for i, c := range conns {
-		send(t, c, string(rune('1'+i)))
-	}
-	send(t, l, "l")
+	send(t, g, strings.Repeat("x", 10_000))
+	send(t, m, "y")
 	release()
-	for i, c := range conns {
-		expect(t, c, string(rune('1'+i)))
-	}
+	expect(t, m, "y")
 	do(t, e, func(*Task) {
-		if string(order) != "xl321" {
-			t.Errorf("order %q", order)
+		if readsBefore < 1 || readsBefore > 2*stepOperations {
+			t.Errorf("%d reads before the other task's turn", readsBefore)
 		}
 	})
 }
 
-// Beyond its bound the heavy queue gives up the oldest: a new connection is
-// closed and counted, a task in its handshake gets an error.
-func TestHeavyOverload(t *testing.T) {
+// A read that does not fill its buffer is the last one before the next event:
+// that is what keeps a proxied request at two reads.
+func TestShortReadIsTheLast(t *testing.T) {
 	e := start(t, KindEpoll, 1)
-	do(t, e, func(task *Task) { task.on.(*pollTask).loop.heavyMax = 2 })
-	refused := make(chan string, 10)
-	l := listen(t, e, ListenOptions{Handler: echo, Heavy: true, Refused: func(reason string) { refused <- reason }})
-	dropped := make(chan error, 1)
-	mid := listen(t, e, ListenOptions{Handler: func(_ *Task, c *Conn) {
-		c.SetHeavy(true)
-		b := make([]byte, 1)
-		c.Read(b)
-		c.Write(b)
-		_, err := c.Read(b)
-		dropped <- err
+	more := make(chan bool, 2)
+	l := listen(t, e, ListenOptions{Handler: func(_ *Task, c *Conn) {
+		for _, size := range []int{3, 100} {
+			c.Read(make([]byte, size))
+			more <- c.on.(*pollConn).readable
+			c.Write([]byte("x"))
+		}
 	}})
-	inHandshake := dial(t, mid)
-	send(t, inHandshake, "x")
-	expect(t, inHandshake, "x")
-
-	release := keepWorkersBehind(t, e)
-	send(t, inHandshake, "x")
-	settle(t, e, "in line", func(s Stats) bool { return s.Loops[0].HeavyQueued == 1 })
-	var conns []net.Conn
-	for range 4 {
-		c := dial(t, l)
-		send(t, c, "x")
-		conns = append(conns, c)
-	}
-	settle(t, e, "dropped", func(s Stats) bool { return s.Loops[0].HeavyDropped == 3 })
-	release()
-	if err := within(t, dropped, "drop"); !errors.Is(err, ErrOverloaded) {
-		t.Errorf("got %v", err)
-	}
-	answered := 0
-	for _, c := range conns {
-		if n, _ := c.Read(make([]byte, 1)); n == 1 {
-			answered++
-		}
-	}
-	if answered != 2 {
-		t.Errorf("%d of 4 answered, want 2", answered)
-	}
-	for range 2 {
-		if r := within(t, refused, "refusal"); r != RefusedOverload {
-			t.Errorf("reason %q", r)
-		}
-	}
-	settle(t, e, "served", func(s Stats) bool { return s.Loops[0].HeavyQueued == 0 })
-}
-
-// keepWorkersBehind makes the loops pause their heavy steps.
-func keepWorkersBehind(t testing.TB, e *Engine) (release func()) {
-	block := make(chan struct{})
-	for range offloadsWaitingMax + 2 {
-		e.Go(func(task *Task) { task.Offload(func() { <-block }) })
-	}
-	settle(t, e, "workers behind", func(Stats) bool { return pollOf(e).workers.behind() })
-	release = sync.OnceFunc(func() { close(block) })
-	t.Cleanup(release)
-	return release
-}
-
-// While the workers are behind, heavy steps wait; afterwards they go on.
-func TestHeavyWaitsForWorkers(t *testing.T) {
-	e := start(t, KindEpoll, 1)
-	l := listen(t, e, ListenOptions{Handler: echo, Heavy: true})
-	release := keepWorkersBehind(t, e)
 	c := dial(t, l)
-	send(t, c, "x")
-	settle(t, e, "in line", func(s Stats) bool { return s.Loops[0].HeavyQueued == 1 })
-	c.SetReadDeadline(time.Now().Add(30 * time.Millisecond))
-	if n, err := c.Read(make([]byte, 1)); err == nil {
-		t.Errorf("%d bytes while the workers are behind", n)
-	}
-	release()
-	c.SetReadDeadline(time.Now().Add(patience))
+	send(t, c, "abc")
 	expect(t, c, "x")
+	send(t, c, "def")
+	if full, short := within(t, more, "read"), within(t, more, "read"); !full || short {
+		t.Errorf("more after a full read: %v, after a short one: %v", full, short)
+	}
 }
 
 // Connections move from a loop that has many more than another.
@@ -463,28 +399,4 @@ func TestNoAllocations(t *testing.T) {
 			t.Errorf("%d backend connections for one client", len(pool))
 		}
 	})
-}
-
-// A task whose heavy step waits in line still meets its deadline.
-func TestHeavyDeadline(t *testing.T) {
-	e := start(t, KindEpoll, 1)
-	got := make(chan error, 1)
-	l := listen(t, e, ListenOptions{Handler: func(_ *Task, c *Conn) {
-		c.SetHeavy(true)
-		b := make([]byte, 1)
-		c.Read(b)
-		c.Write(b)
-		c.SetReadDeadline(time.Now().Add(30 * time.Millisecond))
-		_, err := c.Read(b)
-		got <- err
-	}})
-	c := dial(t, l)
-	send(t, c, "x")
-	expect(t, c, "x")
-	keepWorkersBehind(t, e)
-	send(t, c, "y")
-	if err := within(t, got, "deadline"); !errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Errorf("got %v", err)
-	}
-	settle(t, e, "line empty", func(s Stats) bool { return s.Loops[0].HeavyQueued == 0 })
 }

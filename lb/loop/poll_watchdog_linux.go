@@ -69,6 +69,10 @@ func (w *watchdog) look() {
 }
 
 func (w *watchdog) judge(l *pollLoop, stalled bool, since instant) {
+	if !stalled {
+		since = 0
+	}
+	l.stalledFor.Store(int64(since))
 	switch was := l.stalled.Swap(stalled); {
 	case stalled && !was:
 		l.stalls.Add(1)
