@@ -47,7 +47,7 @@ func (h *head) fields(b []byte, lim *Limits, answer bool) fault {
 		if len(line) == 0 {
 			return noFault
 		}
-		if len(h.Fields.list) == lim.Fields {
+		if len(h.Fields.list) >= lim.Fields {
 			return tooManyFields
 		}
 		if f := h.Fields.add(line, at, answer); f != noFault {

@@ -2,6 +2,7 @@ package http1
 
 import (
 	"errors"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -115,6 +116,29 @@ func TestGet(t *testing.T) {
 			t.Errorf("the first field is %s", name)
 		}
 		break
+	}
+}
+
+func TestAppendChunkSize(t *testing.T) {
+	for _, n := range []int{1, 9, 10, 15, 16, 17, 255, 256, 4095, 4096, 1<<16 - 1, 1 << 16, 1<<31 - 1} {
+		if got, want := string(AppendChunkSize([]byte("x"), n)), "x"+strconv.FormatInt(int64(n), 16)+"\r\n"; got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
+// TestNothingToRead: a body of no octets is over before anything is read.
+func TestNothingToRead(t *testing.T) {
+	for _, head := range []string{"GET / HTTP/1.1\r\nHost: a\r\n\r\n", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n"} {
+		var r Request
+		if _, err := r.Parse([]byte(head), &DefaultLimits); err != nil {
+			t.Fatal(err)
+		}
+		var d Body
+		r.StartBody(&d)
+		if !d.Done() || d.EOF() != nil {
+			t.Errorf("%q waits for a body", head)
+		}
 	}
 }
 

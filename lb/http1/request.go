@@ -10,8 +10,9 @@ const (
 	UntilClose         // answers only: the body ends with the connection
 )
 
-// Request is the head of a request. All byte slices refer to the parsed octets or to memory of
-// the Request, and are good until Reset. The zero Request is ready for Parse.
+// Request is the head of a request; its field lines are in Fields. All byte slices refer to
+// the parsed octets or to memory of the Request, and are good until Reset. The zero Request is
+// ready for Parse.
 type Request struct {
 	head
 
@@ -57,9 +58,10 @@ func (r *Request) Reset() {
 
 // Parse reads a request head from the front of b. It returns the length of the head once that
 // is whole, ErrIncomplete if b ends before it does, and an *Error if it must be refused, as
-// soon as that is certain. After ErrIncomplete it is called again with the same octets and
-// more, which may have moved; it does not look at them twice. The octets b[:n] must then not
-// change until r is done with. One empty line before the request is skipped (RFC 9112 2.2).
+// soon as that is certain. After ErrIncomplete it is called again with the same limits and
+// the same octets and more, which may have moved; it does not look at them twice. After
+// anything else, Reset comes first. The octets b[:n] must not change until r is done with.
+// One empty line before the request is skipped (RFC 9112 2.2).
 func (r *Request) Parse(b []byte, lim *Limits) (n int, err error) {
 	if f := r.parse(b, lim); f != noFault {
 		return 0, requestError(f)

@@ -1,6 +1,6 @@
 package http1
 
-// Response is the head of a backend's answer. Its byte slices are good until Reset. The zero
+// Response is the head of a backend's answer; its field lines are in Fields. Its byte slices are good until Reset. The zero
 // Response is ready for Parse.
 type Response struct {
 	head
