@@ -141,6 +141,10 @@ func TestFullDiskUnderTheLogRefusesChanges(t *testing.T) {
 	if n.State().Revision() != acknowledged {
 		t.Errorf("revision %d shown, %d acknowledged", n.State().Revision(), acknowledged)
 	}
+	until(t, "the refusal names the disk", func() bool {
+		_, err := n.Propose(t.Context(), failed)
+		return errors.Is(err, ErrNoLeader) && strings.Contains(err.Error(), "raft.db")
+	})
 	fill(t, n.log.database, false)
 	until(t, "the same request succeeds", func() bool {
 		_, err := n.Propose(t.Context(), failed)

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -34,7 +35,7 @@ func (n *Node) Propose(ctx context.Context, change *raftv1.ChangeCommand) (state
 	}
 	defer n.callers.Done()
 	if err := n.leading.wait(ctx, n.closing); err != nil {
-		return state.Result{}, err
+		return state.Result{}, n.explain(err)
 	}
 	if change.GetTime() == nil {
 		change = proto.CloneOf(change)
@@ -54,6 +55,15 @@ func (n *Node) Propose(ctx context.Context, change *raftv1.ChangeCommand) (state
 		}
 	}
 	return state.Result{}, fmt.Errorf("%w: too many large changes at once", ErrNoLeader)
+}
+
+// explain adds what this node knows of the cause: without a leader it is most often its own disk.
+func (n *Node) explain(err error) error {
+	problems := n.Problems()
+	if len(problems) == 0 || !errors.Is(err, ErrNoLeader) {
+		return err
+	}
+	return fmt.Errorf("%w; %s", err, strings.Join(problems, "; "))
 }
 
 // enter counts a caller in, so that Close waits for it.
