@@ -81,6 +81,9 @@ func indexRoute(name string, r *lbdv1.Route) []string {
 	for _, p := range r.GetForward().GetPools() {
 		keys = append(keys, useIndex(Pools, p.GetPool())+join(string(Routes), name))
 	}
+	for _, policy := range r.GetPolicies() {
+		keys = append(keys, useIndex(Policies, policy)+join(string(Routes), name))
+	}
 	for _, c := range claims(r) {
 		keys = append(keys, matchIndex(c.listener, c.host, c.match, c.path)+name)
 	}

@@ -20,6 +20,7 @@ const (
 	Certificates    Kind = "certificates"
 	Pools           Kind = "pools"
 	Routes          Kind = "routes"
+	Policies        Kind = "policies"
 	ClusterSettings Kind = "cluster_settings"
 )
 
@@ -45,6 +46,7 @@ func init() {
 		{Certificates, "certificate", on(checkCertificate), nil, normalizeOn(normalizeCertificate)},
 		{Pools, "pool", on(checkPool), indexOn(indexPool), normalizeOn(normalizePool)},
 		{Routes, "route", on(checkRoute), indexOn(indexRoute), normalizeOn(normalizeRoute)},
+		{Policies, "policy", on(checkPolicy), nil, nil},
 		{ClusterSettings, "cluster_settings", on(checkSettings), nil, nil},
 	}
 }

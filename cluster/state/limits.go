@@ -34,6 +34,23 @@ const (
 	bodyBytesMax      = 64 << 10
 	statusesMax       = 20
 
+	trustedProxiesMax  = 256
+	policiesMax        = 16
+	policyBodyBytesMax = 1 << 50
+	retriesMax         = 5
+	// Every wait that a document sets. Less than timeoutMin would cut off what is only scheduled late; who wants more than a
+	// day wants no limit, and has to say so.
+	timeoutMin = 10 * time.Millisecond
+	timeoutMax = 24 * time.Hour
+	// What a listener may grant its clients. Below the least the first browser would be refused; the most bounds what one
+	// client can make a node hold.
+	connectionsMax           = 1 << 20
+	requestsPerConnectionMax = 1_000_000_000
+	requestHeadBytesMin      = 4 << 10
+	requestHeadBytesMax      = 1 << 20
+	requestFieldsMin         = 16
+	requestFieldsMax         = 1024
+
 	checkIntervalMin     = 100 * time.Millisecond
 	checkIntervalMax     = time.Hour
 	checkIntervalDefault = 5 * time.Second

@@ -24,6 +24,47 @@ func checkListener(c *checker, l *lbdv1.Listener) {
 	default:
 		c.errorf("protocol", "unknown protocol %d (HTTP, HTTPS)", l.GetProtocol())
 	}
+	c.checkListenerTimeouts(l)
+	c.checkListenerLimits(l.GetLimits())
+	c.checkTrustedProxies(l.GetTrustedProxies())
+	if l.GetHealthPath() != "" {
+		c.checkTarget("health_path", l.GetHealthPath())
+	}
+}
+
+func (c *checker) checkListenerTimeouts(l *lbdv1.Listener) {
+	t := l.GetTimeouts()
+	c.checkLength("timeouts.handshake", t.GetHandshake())
+	c.checkLength("timeouts.request_head", t.GetRequestHead())
+	c.checkLength("timeouts.keep_alive_idle", t.GetKeepAliveIdle())
+	c.checkLength("timeouts.write_stall", t.GetWriteStall())
+	if t.GetHandshake() != nil && l.GetProtocol() == lbdv1.Protocol_PROTOCOL_HTTP {
+		c.errorf("timeouts.handshake", "`handshake` is only for protocol HTTPS")
+	}
+}
+
+func (c *checker) checkListenerLimits(l *lbdv1.ListenerLimits) {
+	c.checkRange("limits.connections", int64(l.GetConnections()), 1, connectionsMax)
+	c.checkRange("limits.requests_per_connection", int64(l.GetRequestsPerConnection()), 1, requestsPerConnectionMax)
+	c.checkTimeout("limits.connection_age", l.GetConnectionAge())
+	c.checkRange("limits.head_bytes", int64(l.GetHeadBytes()), requestHeadBytesMin, requestHeadBytesMax)
+	c.checkRange("limits.fields", int64(l.GetFields()), requestFieldsMin, requestFieldsMax)
+}
+
+func (c *checker) checkTrustedProxies(networks []string) {
+	if n := len(networks); n > trustedProxiesMax {
+		c.errorf("trusted_proxies", "are %d: at most %d", n, trustedProxiesMax)
+	}
+	c.checkDistinct("trusted_proxies", networks)
+	for i, network := range networks {
+		path := itemPath("trusted_proxies", i)
+		switch p, err := ParseNetwork(network); {
+		case err != nil:
+			c.errorf(path, "`%s` is no network: write `10.0.0.0/8`, `2001:db8::/32` or one address", network)
+		case p != p.Masked():
+			c.errorf(path, "`%s` has bits set behind its prefix: write `%s`", network, p.Masked())
+		}
+	}
 }
 
 // checkCount checks that a list has at least one element and at most limit.

@@ -1,6 +1,7 @@
 package state
 
 import (
+	"fmt"
 	"net/netip"
 	"regexp"
 	"slices"
@@ -105,6 +106,20 @@ func isLocalName(host string) bool {
 func splitIP(host string) (netip.Addr, bool) {
 	ip, err := netip.ParseAddr(host)
 	return ip.Unmap().WithZone(""), err == nil
+}
+
+// ParseNetwork reads "10.0.0.0/8", or one address as the network that holds it alone. An IPv4 network inside IPv6 is
+// refused: peers over IPv4 are known by their IPv4 address.
+func ParseNetwork(text string) (netip.Prefix, error) {
+	if ip, err := netip.ParseAddr(text); err == nil && ip.Zone() == "" {
+		ip = ip.Unmap()
+		return netip.PrefixFrom(ip, ip.BitLen()), nil
+	}
+	p, err := netip.ParsePrefix(text)
+	if err == nil && p.Addr().Is4In6() {
+		return netip.Prefix{}, fmt.Errorf("read network %q: an IPv4 network in IPv6 form", text)
+	}
+	return p, err
 }
 
 func portFault(port string) string {

@@ -47,6 +47,11 @@ func normalizeListener(l *lbdv1.Listener) {
 	for i, address := range l.GetAddresses() {
 		l.Addresses[i] = normalAddress(address)
 	}
+	for i, network := range l.GetTrustedProxies() {
+		if p, err := ParseNetwork(network); err == nil {
+			l.TrustedProxies[i] = p.String()
+		}
+	}
 }
 
 func normalizeCertificate(c *lbdv1.Certificate) {

@@ -6,8 +6,6 @@ import (
 	"strings"
 	"time"
 
-	"google.golang.org/protobuf/types/known/durationpb"
-
 	lbdv1 "lbd/proto/lbd/v1"
 )
 
@@ -33,6 +31,7 @@ func checkPool(c *checker, p *lbdv1.Pool) {
 	if p.GetHealthCheck() != nil {
 		c.checkHealthCheck(p.GetHealthCheck())
 	}
+	c.checkLength("connect_timeout", p.GetConnectTimeout())
 }
 
 func (c *checker) checkBackendAddress(path, address string) {
@@ -138,14 +137,6 @@ func (c *checker) checkTimes(h *lbdv1.HealthCheck) {
 	case timeout >= interval:
 		c.errorf("health_check.timeout", "timeout must be shorter than interval (%s)", interval)
 	}
-}
-
-// duration is -1 for what is none.
-func duration(d *durationpb.Duration) time.Duration {
-	if d.CheckValid() != nil {
-		return -1
-	}
-	return d.AsDuration()
 }
 
 func (c *checker) checkHTTPCheck(h *lbdv1.HttpCheck) {

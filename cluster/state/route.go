@@ -91,6 +91,7 @@ func checkRoute(c *checker, r *lbdv1.Route) {
 		return
 	}
 	c.checkClaims(r)
+	c.checkPolicies(r.GetPolicies())
 	switch action := r.GetAction().(type) {
 	case *lbdv1.Route_Forward:
 		c.checkForward(action.Forward)
@@ -185,6 +186,22 @@ func (c *checker) checkForward(f *lbdv1.Forward) {
 	}
 	for i, p := range f.GetPools() {
 		c.refer(itemPath("forward.pools", i)+".pool", Pools, p.GetPool())
+	}
+	t := f.GetTimeouts()
+	c.checkTimeout("forward.timeouts.first_byte", t.GetFirstByte())
+	c.checkTimeout("forward.timeouts.body_idle", t.GetBodyIdle())
+	c.checkTimeout("forward.timeouts.request", t.GetRequest())
+	c.checkTimeout("forward.timeouts.tunnel", t.GetTunnel())
+	c.checkRetry(f.GetRetry())
+}
+
+func (c *checker) checkPolicies(names []string) {
+	if n := len(names); n > policiesMax {
+		c.errorf("policies", "are %d: at most %d", n, policiesMax)
+	}
+	c.checkDistinct("policies", names)
+	for i, name := range names {
+		c.refer(itemPath("policies", i), Policies, name)
 	}
 }
 

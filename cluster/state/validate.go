@@ -54,6 +54,7 @@ type checker struct {
 	field      string                      // its path
 	material   *raftv1.CertificateMaterial // and what it serves
 	violations []*lbdv1.Violation
+	counts     [3]int // by severity
 	suggested  int
 }
 
@@ -199,7 +200,7 @@ func (c *checker) add(severity lbdv1.Severity, path, format string, args ...any)
 	if field != "" && path != "" && path[0] != '[' {
 		field += "."
 	}
-	if len(c.violations) >= violationsMax {
+	if c.counts[severity]++; c.counts[severity] > violationsMax { // apart, so that warnings never crowd out an error
 		return
 	}
 	c.violations = append(c.violations, &lbdv1.Violation{

@@ -84,7 +84,7 @@ func (d *decoder) field(p pair, m protoreflect.Message, path string, given map[s
 		d.textMap(p.value, m, fd, at)
 	case fd.IsList():
 		d.list(p.value, m, fd, at)
-	case isDuration(fd):
+	case isDuration(fd), isTimeout(fd):
 		d.duration(p.value, m, fd, at)
 	case fd.Message() != nil:
 		d.message(p.value, m.Mutable(fd).Message(), at)

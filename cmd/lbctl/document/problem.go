@@ -10,6 +10,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"lbd/cluster/state"
 	lbdv1 "lbd/proto/lbd/v1"
 )
 
@@ -150,7 +151,7 @@ func subject(path string) string {
 			name = quoted
 		}
 		if holder != "" && parent(holder) == "" {
-			return strings.TrimSuffix(holder, "s") + " " + quote(name)
+			return state.Kind(holder).Singular() + " " + quote(name)
 		}
 		return quote(name)
 	}

@@ -44,9 +44,8 @@ func fill(t *rapid.T, m protoreflect.Message) {
 			continue
 		}
 		switch {
-		case isDuration(fd):
-			d := time.Duration(rapid.Int64Range(0, 1<<62).Draw(t, "duration"))
-			m.Set(fd, protoreflect.ValueOfMessage(durationpb.New(d).ProtoReflect()))
+		case isDuration(fd), isTimeout(fd):
+			m.Set(fd, protoreflect.ValueOfMessage(length(t, isTimeout(fd)).ProtoReflect()))
 		case fd.IsMap():
 			for range rapid.IntRange(1, 3).Draw(t, "size") {
 				m.Mutable(fd).Map().Set(protoreflect.ValueOfString(word().Draw(t, "key")).MapKey(), value(t, fd.MapValue()))
@@ -78,6 +77,18 @@ func fill(t *rapid.T, m protoreflect.Message) {
 	}
 }
 
+// length is a length of time, and sometimes none where that may be.
+func length(t *rapid.T, may bool) proto.Message {
+	d := durationpb.New(time.Duration(rapid.Int64Range(0, 1<<62).Draw(t, "duration")))
+	switch {
+	case !may:
+		return d
+	case rapid.Bool().Draw(t, "disabled"):
+		return &lbdv1.Timeout{Limit: &lbdv1.Timeout_Disabled{Disabled: true}}
+	}
+	return &lbdv1.Timeout{Limit: &lbdv1.Timeout_Duration{Duration: d}}
+}
+
 func value(t *rapid.T, fd protoreflect.FieldDescriptor) protoreflect.Value {
 	switch fd.Kind() {
 	case protoreflect.BoolKind:
@@ -86,6 +97,8 @@ func value(t *rapid.T, fd protoreflect.FieldDescriptor) protoreflect.Value {
 		return protoreflect.ValueOfEnum(protoreflect.EnumNumber(rapid.IntRange(1, fd.Enum().Values().Len()-1).Draw(t, "enum")))
 	case protoreflect.Int32Kind:
 		return protoreflect.ValueOfInt32(rapid.Int32Range(1, 1<<31-1).Draw(t, "int"))
+	case protoreflect.Int64Kind:
+		return protoreflect.ValueOfInt64(rapid.Int64Range(1, 1<<63-1).Draw(t, "long"))
 	default:
 		return protoreflect.ValueOfString(word().Draw(t, "text"))
 	}

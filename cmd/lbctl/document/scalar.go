@@ -9,6 +9,8 @@ import (
 	"go.yaml.in/yaml/v3"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/durationpb"
+
+	lbdv1 "lbd/proto/lbd/v1"
 )
 
 var durationName = (&durationpb.Duration{}).ProtoReflect().Descriptor().FullName()
@@ -16,6 +18,15 @@ var durationName = (&durationpb.Duration{}).ProtoReflect().Descriptor().FullName
 func isDuration(fd protoreflect.FieldDescriptor) bool {
 	return fd.Message() != nil && fd.Message().FullName() == durationName
 }
+
+var timeoutName = (&lbdv1.Timeout{}).ProtoReflect().Descriptor().FullName()
+
+// isTimeout tells a length of time that may be switched off, by the word in disabled.
+func isTimeout(fd protoreflect.FieldDescriptor) bool {
+	return fd.Message() != nil && fd.Message().FullName() == timeoutName
+}
+
+const disabled = "disabled"
 
 // scalar reads text, a whole number, true or false, or an enum's word. YAML's guesses are not taken for what they are
 // not: a number where text is wanted is refused, as `1.10` would lose its zero.
@@ -52,13 +63,22 @@ func (d *decoder) scalar(n *yaml.Node, fd protoreflect.FieldDescriptor, path str
 		if v, ok := number(fd.Enum(), n.Value); ok && tag == "!!str" {
 			return protoreflect.ValueOfEnum(v), true
 		}
-		d.failed(n, path, fmt.Sprintf("unknown %s %s (%s)", strings.ReplaceAll(string(fd.Name()), "_", " "), quote(n.Value), strings.Join(Words(fd.Enum()), ", ")))
+		d.failed(n, path, fmt.Sprintf("unknown %s %s (%s)", enumNoun(fd), quote(n.Value), strings.Join(Words(fd.Enum()), ", ")))
 		return none, false
 	}
 	if !d.said[path] {
 		d.failed(n, path, fmt.Sprintf("%s must be %s, not %s", subject, wants(fd), written(n)))
 	}
 	return none, false
+}
+
+// enumNoun is what a field's words are: the field's name, or for a list, whose name is no noun of one, the enum's.
+func enumNoun(fd protoreflect.FieldDescriptor) string {
+	name := string(fd.Name())
+	if fd.IsList() {
+		name = snake(string(fd.Enum().Name()))
+	}
+	return strings.ReplaceAll(name, "_", " ")
 }
 
 // integer reads a decimal number. A zero that the schema cannot tell from an absent field would silently become the
@@ -82,11 +102,16 @@ func (d *decoder) integer(n *yaml.Node, fd protoreflect.FieldDescriptor, path st
 	return protoreflect.ValueOfInt64(v), true
 }
 
-// duration reads a length of time with its unit.
+// duration reads a length of time with its unit, or that there is none where that may be.
 func (d *decoder) duration(n *yaml.Node, m protoreflect.Message, fd protoreflect.FieldDescriptor, path string) {
 	n, done, ok := d.follow(n, path)
 	defer done()
 	if !ok {
+		return
+	}
+	if isTimeout(fd) && n.Kind == yaml.ScalarNode && n.Value == disabled {
+		off := &lbdv1.Timeout{Limit: &lbdv1.Timeout_Disabled{Disabled: true}}
+		m.Set(fd, protoreflect.ValueOfMessage(off.ProtoReflect()))
 		return
 	}
 	v, err := time.ParseDuration(n.Value)
@@ -98,7 +123,13 @@ func (d *decoder) duration(n *yaml.Node, m protoreflect.Message, fd protoreflect
 		d.failed(n, path, fmt.Sprintf("%s must be %s, not %s", subject(path), wants(fd), what))
 		return
 	}
-	m.Set(fd, protoreflect.ValueOfMessage(durationpb.New(v).ProtoReflect()))
+	length := durationpb.New(v)
+	if isTimeout(fd) {
+		limit := &lbdv1.Timeout{Limit: &lbdv1.Timeout_Duration{Duration: length}}
+		m.Set(fd, protoreflect.ValueOfMessage(limit.ProtoReflect()))
+		return
+	}
+	m.Set(fd, protoreflect.ValueOfMessage(length.ProtoReflect()))
 }
 
 // written shows a scalar with the quotes that make it text.
@@ -114,6 +145,8 @@ func wants(fd protoreflect.FieldDescriptor) string {
 	switch {
 	case isDuration(fd):
 		return "a length of time such as 5s, 500ms or 1h30m"
+	case isTimeout(fd):
+		return "a length of time such as 5s, 500ms or 1h30m, or `disabled`"
 	case fd.Kind() == protoreflect.BoolKind:
 		return "true or false"
 	case fd.Kind() == protoreflect.Int32Kind, fd.Kind() == protoreflect.Int64Kind:

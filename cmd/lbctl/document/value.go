@@ -10,6 +10,8 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
+
+	lbdv1 "lbd/proto/lbd/v1"
 )
 
 // Value is a message in the form that documents and answers share: the schema's names and order, bare enum words,
@@ -89,6 +91,11 @@ func ofMessage(m protoreflect.Message, answer bool) *Value {
 	switch m := m.Interface().(type) {
 	case *durationpb.Duration:
 		return Text(Duration(m.AsDuration()))
+	case *lbdv1.Timeout:
+		if m.GetDisabled() {
+			return Text(disabled)
+		}
+		return Text(Duration(m.GetDuration().AsDuration()))
 	case *timestamppb.Timestamp:
 		return Text(m.AsTime().Format(time.RFC3339))
 	}

@@ -226,6 +226,66 @@ func (Balance) EnumDescriptor() ([]byte, []int) {
 	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{3}
 }
 
+// RetryCause is how a try ended.
+type RetryCause int32
+
+const (
+	RetryCause_RETRY_CAUSE_UNSPECIFIED RetryCause = 0
+	// No connection came about.
+	RetryCause_RETRY_CAUSE_CONNECT_FAILURE RetryCause = 1
+	// The connection broke before a byte of an answer.
+	RetryCause_RETRY_CAUSE_RESET_BEFORE_RESPONSE RetryCause = 2
+	// No answer within first_byte or per_try_timeout.
+	RetryCause_RETRY_CAUSE_FIRST_BYTE_TIMEOUT RetryCause = 3
+	// An answer with status 500 to 599. Without another try to be had it goes to the client.
+	RetryCause_RETRY_CAUSE_STATUS_5XX RetryCause = 4
+)
+
+// Enum value maps for RetryCause.
+var (
+	RetryCause_name = map[int32]string{
+		0: "RETRY_CAUSE_UNSPECIFIED",
+		1: "RETRY_CAUSE_CONNECT_FAILURE",
+		2: "RETRY_CAUSE_RESET_BEFORE_RESPONSE",
+		3: "RETRY_CAUSE_FIRST_BYTE_TIMEOUT",
+		4: "RETRY_CAUSE_STATUS_5XX",
+	}
+	RetryCause_value = map[string]int32{
+		"RETRY_CAUSE_UNSPECIFIED":           0,
+		"RETRY_CAUSE_CONNECT_FAILURE":       1,
+		"RETRY_CAUSE_RESET_BEFORE_RESPONSE": 2,
+		"RETRY_CAUSE_FIRST_BYTE_TIMEOUT":    3,
+		"RETRY_CAUSE_STATUS_5XX":            4,
+	}
+)
+
+func (x RetryCause) Enum() *RetryCause {
+	p := new(RetryCause)
+	*p = x
+	return p
+}
+
+func (x RetryCause) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (RetryCause) Descriptor() protoreflect.EnumDescriptor {
+	return file_lbd_v1_resource_proto_enumTypes[4].Descriptor()
+}
+
+func (RetryCause) Type() protoreflect.EnumType {
+	return &file_lbd_v1_resource_proto_enumTypes[4]
+}
+
+func (x RetryCause) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use RetryCause.Descriptor instead.
+func (RetryCause) EnumDescriptor() ([]byte, []int) {
+	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{4}
+}
+
 // Document is the desired state of one owner: one YAML file, or several merged.
 type Document struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -237,6 +297,7 @@ type Document struct {
 	Certificates []*Certificate `protobuf:"bytes,4,rep,name=certificates,proto3" json:"certificates,omitempty"`
 	Pools        []*Pool        `protobuf:"bytes,5,rep,name=pools,proto3" json:"pools,omitempty"`
 	Routes       []*Route       `protobuf:"bytes,6,rep,name=routes,proto3" json:"routes,omitempty"`
+	Policies     []*Policy      `protobuf:"bytes,8,rep,name=policies,proto3" json:"policies,omitempty"`
 	// One in the cluster, without an owner. Absent: unchanged.
 	ClusterSettings *ClusterSettings `protobuf:"bytes,7,opt,name=cluster_settings,json=clusterSettings,proto3" json:"cluster_settings,omitempty"`
 	unknownFields   protoimpl.UnknownFields
@@ -315,6 +376,13 @@ func (x *Document) GetRoutes() []*Route {
 	return nil
 }
 
+func (x *Document) GetPolicies() []*Policy {
+	if x != nil {
+		return x.Policies
+	}
+	return nil
+}
+
 func (x *Document) GetClusterSettings() *ClusterSettings {
 	if x != nil {
 		return x.ClusterSettings
@@ -340,6 +408,7 @@ type Resource struct {
 	//	*Resource_Pool
 	//	*Resource_Route
 	//	*Resource_ClusterSettings
+	//	*Resource_Policy
 	Spec          isResource_Spec `protobuf_oneof:"spec"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -455,6 +524,15 @@ func (x *Resource) GetClusterSettings() *ClusterSettings {
 	return nil
 }
 
+func (x *Resource) GetPolicy() *Policy {
+	if x != nil {
+		if x, ok := x.Spec.(*Resource_Policy); ok {
+			return x.Policy
+		}
+	}
+	return nil
+}
+
 type isResource_Spec interface {
 	isResource_Spec()
 }
@@ -479,6 +557,10 @@ type Resource_ClusterSettings struct {
 	ClusterSettings *ClusterSettings `protobuf:"bytes,14,opt,name=cluster_settings,json=clusterSettings,proto3,oneof"`
 }
 
+type Resource_Policy struct {
+	Policy *Policy `protobuf:"bytes,15,opt,name=policy,proto3,oneof"`
+}
+
 func (*Resource_Listener) isResource_Spec() {}
 
 func (*Resource_Certificate) isResource_Spec() {}
@@ -488,6 +570,8 @@ func (*Resource_Pool) isResource_Spec() {}
 func (*Resource_Route) isResource_Spec() {}
 
 func (*Resource_ClusterSettings) isResource_Spec() {}
+
+func (*Resource_Policy) isResource_Spec() {}
 
 // Listener accepts connections on every node.
 type Listener struct {
@@ -500,7 +584,22 @@ type Listener struct {
 	// Required.
 	Protocol Protocol `protobuf:"varint,4,opt,name=protocol,proto3,enum=lbd.v1.Protocol" json:"protocol,omitempty"`
 	// Only for HTTPS.
-	Tls           *ListenerTls `protobuf:"bytes,5,opt,name=tls,proto3" json:"tls,omitempty"`
+	Tls      *ListenerTls      `protobuf:"bytes,5,opt,name=tls,proto3" json:"tls,omitempty"`
+	Timeouts *ListenerTimeouts `protobuf:"bytes,6,opt,name=timeouts,proto3" json:"timeouts,omitempty"`
+	Limits   *ListenerLimits   `protobuf:"bytes,7,opt,name=limits,proto3" json:"limits,omitempty"`
+	// Networks of proxies in front of this listener, as "10.0.0.0/8" or one address; at most 256. What a peer in one of them
+	// says in X-Forwarded-For, -Proto, -Host, -Port and Forwarded is kept and ours appended, and its X-Request-Id is kept.
+	// From anybody else all of that is replaced. Default: nobody is trusted.
+	TrustedProxies []string `protobuf:"bytes,8,rep,name=trusted_proxies,json=trustedProxies,proto3" json:"trusted_proxies,omitempty"`
+	// Whether backends get Forwarded (RFC 7239) beside X-Forwarded-*. Default false.
+	Forwarded bool `protobuf:"varint,9,opt,name=forwarded,proto3" json:"forwarded,omitempty"`
+	// Whether X_Forwarded_For and the other X-Forwarded-* and X-Request-Id spelled with '_' for '-' reach a backend. Default
+	// false: many backends take both spellings for one, and would believe a client what only a trusted proxy may say. Such
+	// spellings of fields that frame a message, describe its connection or vouch for a client are always dropped.
+	AllowUnderscores bool `protobuf:"varint,11,opt,name=allow_underscores,json=allowUnderscores,proto3" json:"allow_underscores,omitempty"`
+	// A path at which the listener itself says whether this node serves: 200, or 503 while it drains. No route sees it.
+	// Default: none.
+	HealthPath    string `protobuf:"bytes,10,opt,name=health_path,json=healthPath,proto3" json:"health_path,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -570,6 +669,290 @@ func (x *Listener) GetTls() *ListenerTls {
 	return nil
 }
 
+func (x *Listener) GetTimeouts() *ListenerTimeouts {
+	if x != nil {
+		return x.Timeouts
+	}
+	return nil
+}
+
+func (x *Listener) GetLimits() *ListenerLimits {
+	if x != nil {
+		return x.Limits
+	}
+	return nil
+}
+
+func (x *Listener) GetTrustedProxies() []string {
+	if x != nil {
+		return x.TrustedProxies
+	}
+	return nil
+}
+
+func (x *Listener) GetForwarded() bool {
+	if x != nil {
+		return x.Forwarded
+	}
+	return false
+}
+
+func (x *Listener) GetAllowUnderscores() bool {
+	if x != nil {
+		return x.AllowUnderscores
+	}
+	return false
+}
+
+func (x *Listener) GetHealthPath() string {
+	if x != nil {
+		return x.HealthPath
+	}
+	return ""
+}
+
+// Timeout is a length of time that may also be switched off: "5s", or the word "disabled".
+type Timeout struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Limit:
+	//
+	//	*Timeout_Duration
+	//	*Timeout_Disabled
+	Limit         isTimeout_Limit `protobuf_oneof:"limit"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Timeout) Reset() {
+	*x = Timeout{}
+	mi := &file_lbd_v1_resource_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Timeout) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Timeout) ProtoMessage() {}
+
+func (x *Timeout) ProtoReflect() protoreflect.Message {
+	mi := &file_lbd_v1_resource_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Timeout.ProtoReflect.Descriptor instead.
+func (*Timeout) Descriptor() ([]byte, []int) {
+	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *Timeout) GetLimit() isTimeout_Limit {
+	if x != nil {
+		return x.Limit
+	}
+	return nil
+}
+
+func (x *Timeout) GetDuration() *durationpb.Duration {
+	if x != nil {
+		if x, ok := x.Limit.(*Timeout_Duration); ok {
+			return x.Duration
+		}
+	}
+	return nil
+}
+
+func (x *Timeout) GetDisabled() bool {
+	if x != nil {
+		if x, ok := x.Limit.(*Timeout_Disabled); ok {
+			return x.Disabled
+		}
+	}
+	return false
+}
+
+type isTimeout_Limit interface {
+	isTimeout_Limit()
+}
+
+type Timeout_Duration struct {
+	// 10ms to 24h.
+	Duration *durationpb.Duration `protobuf:"bytes,1,opt,name=duration,proto3,oneof"`
+}
+
+type Timeout_Disabled struct {
+	// Only ever true.
+	Disabled bool `protobuf:"varint,2,opt,name=disabled,proto3,oneof"`
+}
+
+func (*Timeout_Duration) isTimeout_Limit() {}
+
+func (*Timeout_Disabled) isTimeout_Limit() {}
+
+// ListenerTimeouts are how long a listener waits for its clients. None can be switched off, as each would let one client
+// hold what all need. 10ms to 24h.
+type ListenerTimeouts struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// A whole TLS handshake. Default 10s.
+	Handshake *durationpb.Duration `protobuf:"bytes,1,opt,name=handshake,proto3" json:"handshake,omitempty"`
+	// From a request head's first byte to its last. Default 10s.
+	RequestHead *durationpb.Duration `protobuf:"bytes,2,opt,name=request_head,json=requestHead,proto3" json:"request_head,omitempty"`
+	// For the next request, and for the first. Default 60s.
+	KeepAliveIdle *durationpb.Duration `protobuf:"bytes,3,opt,name=keep_alive_idle,json=keepAliveIdle,proto3" json:"keep_alive_idle,omitempty"`
+	// For a client that takes no byte of its answer. Default 30s.
+	WriteStall    *durationpb.Duration `protobuf:"bytes,4,opt,name=write_stall,json=writeStall,proto3" json:"write_stall,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListenerTimeouts) Reset() {
+	*x = ListenerTimeouts{}
+	mi := &file_lbd_v1_resource_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListenerTimeouts) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListenerTimeouts) ProtoMessage() {}
+
+func (x *ListenerTimeouts) ProtoReflect() protoreflect.Message {
+	mi := &file_lbd_v1_resource_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListenerTimeouts.ProtoReflect.Descriptor instead.
+func (*ListenerTimeouts) Descriptor() ([]byte, []int) {
+	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *ListenerTimeouts) GetHandshake() *durationpb.Duration {
+	if x != nil {
+		return x.Handshake
+	}
+	return nil
+}
+
+func (x *ListenerTimeouts) GetRequestHead() *durationpb.Duration {
+	if x != nil {
+		return x.RequestHead
+	}
+	return nil
+}
+
+func (x *ListenerTimeouts) GetKeepAliveIdle() *durationpb.Duration {
+	if x != nil {
+		return x.KeepAliveIdle
+	}
+	return nil
+}
+
+func (x *ListenerTimeouts) GetWriteStall() *durationpb.Duration {
+	if x != nil {
+		return x.WriteStall
+	}
+	return nil
+}
+
+// ListenerLimits bound what a listener's clients may take.
+type ListenerLimits struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Open at a time on each node. 1 to 1048576; default 1048576. What comes beyond is closed at once.
+	Connections int32 `protobuf:"varint,1,opt,name=connections,proto3" json:"connections,omitempty"`
+	// Requests answered on one connection, which then closes. 1 to 1000000000; default: no limit.
+	RequestsPerConnection int32 `protobuf:"varint,2,opt,name=requests_per_connection,json=requestsPerConnection,proto3" json:"requests_per_connection,omitempty"`
+	// How old a connection may be and be given another request. Default disabled.
+	ConnectionAge *Timeout `protobuf:"bytes,3,opt,name=connection_age,json=connectionAge,proto3" json:"connection_age,omitempty"`
+	// A request's head, from the request line to the empty line. 4096 to 1048576; default 65536. Answer beyond: 431, or 414
+	// while still in the request line.
+	HeadBytes int32 `protobuf:"varint,4,opt,name=head_bytes,json=headBytes,proto3" json:"head_bytes,omitempty"`
+	// Field lines of a request's head. 16 to 1024; default 128. Answer beyond: 431.
+	Fields        int32 `protobuf:"varint,5,opt,name=fields,proto3" json:"fields,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListenerLimits) Reset() {
+	*x = ListenerLimits{}
+	mi := &file_lbd_v1_resource_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListenerLimits) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListenerLimits) ProtoMessage() {}
+
+func (x *ListenerLimits) ProtoReflect() protoreflect.Message {
+	mi := &file_lbd_v1_resource_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListenerLimits.ProtoReflect.Descriptor instead.
+func (*ListenerLimits) Descriptor() ([]byte, []int) {
+	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *ListenerLimits) GetConnections() int32 {
+	if x != nil {
+		return x.Connections
+	}
+	return 0
+}
+
+func (x *ListenerLimits) GetRequestsPerConnection() int32 {
+	if x != nil {
+		return x.RequestsPerConnection
+	}
+	return 0
+}
+
+func (x *ListenerLimits) GetConnectionAge() *Timeout {
+	if x != nil {
+		return x.ConnectionAge
+	}
+	return nil
+}
+
+func (x *ListenerLimits) GetHeadBytes() int32 {
+	if x != nil {
+		return x.HeadBytes
+	}
+	return 0
+}
+
+func (x *ListenerLimits) GetFields() int32 {
+	if x != nil {
+		return x.Fields
+	}
+	return 0
+}
+
 // ListenerTls is a listener's TLS policy.
 type ListenerTls struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -586,7 +969,7 @@ type ListenerTls struct {
 
 func (x *ListenerTls) Reset() {
 	*x = ListenerTls{}
-	mi := &file_lbd_v1_resource_proto_msgTypes[3]
+	mi := &file_lbd_v1_resource_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -598,7 +981,7 @@ func (x *ListenerTls) String() string {
 func (*ListenerTls) ProtoMessage() {}
 
 func (x *ListenerTls) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_v1_resource_proto_msgTypes[3]
+	mi := &file_lbd_v1_resource_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -611,7 +994,7 @@ func (x *ListenerTls) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListenerTls.ProtoReflect.Descriptor instead.
 func (*ListenerTls) Descriptor() ([]byte, []int) {
-	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{3}
+	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *ListenerTls) GetMinVersion() TlsVersion {
@@ -652,7 +1035,7 @@ type Certificate struct {
 
 func (x *Certificate) Reset() {
 	*x = Certificate{}
-	mi := &file_lbd_v1_resource_proto_msgTypes[4]
+	mi := &file_lbd_v1_resource_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -664,7 +1047,7 @@ func (x *Certificate) String() string {
 func (*Certificate) ProtoMessage() {}
 
 func (x *Certificate) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_v1_resource_proto_msgTypes[4]
+	mi := &file_lbd_v1_resource_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -677,7 +1060,7 @@ func (x *Certificate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Certificate.ProtoReflect.Descriptor instead.
 func (*Certificate) Descriptor() ([]byte, []int) {
-	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{4}
+	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Certificate) GetName() string {
@@ -750,7 +1133,7 @@ type CertificatePem struct {
 
 func (x *CertificatePem) Reset() {
 	*x = CertificatePem{}
-	mi := &file_lbd_v1_resource_proto_msgTypes[5]
+	mi := &file_lbd_v1_resource_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -762,7 +1145,7 @@ func (x *CertificatePem) String() string {
 func (*CertificatePem) ProtoMessage() {}
 
 func (x *CertificatePem) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_v1_resource_proto_msgTypes[5]
+	mi := &file_lbd_v1_resource_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -775,7 +1158,7 @@ func (x *CertificatePem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CertificatePem.ProtoReflect.Descriptor instead.
 func (*CertificatePem) Descriptor() ([]byte, []int) {
-	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{5}
+	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *CertificatePem) GetChain() *Content {
@@ -805,7 +1188,7 @@ type CertificateSelfSigned struct {
 
 func (x *CertificateSelfSigned) Reset() {
 	*x = CertificateSelfSigned{}
-	mi := &file_lbd_v1_resource_proto_msgTypes[6]
+	mi := &file_lbd_v1_resource_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -817,7 +1200,7 @@ func (x *CertificateSelfSigned) String() string {
 func (*CertificateSelfSigned) ProtoMessage() {}
 
 func (x *CertificateSelfSigned) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_v1_resource_proto_msgTypes[6]
+	mi := &file_lbd_v1_resource_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -830,7 +1213,7 @@ func (x *CertificateSelfSigned) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CertificateSelfSigned.ProtoReflect.Descriptor instead.
 func (*CertificateSelfSigned) Descriptor() ([]byte, []int) {
-	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{6}
+	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *CertificateSelfSigned) GetHosts() []string {
@@ -863,7 +1246,7 @@ type Content struct {
 
 func (x *Content) Reset() {
 	*x = Content{}
-	mi := &file_lbd_v1_resource_proto_msgTypes[7]
+	mi := &file_lbd_v1_resource_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -875,7 +1258,7 @@ func (x *Content) String() string {
 func (*Content) ProtoMessage() {}
 
 func (x *Content) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_v1_resource_proto_msgTypes[7]
+	mi := &file_lbd_v1_resource_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -888,7 +1271,7 @@ func (x *Content) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Content.ProtoReflect.Descriptor instead.
 func (*Content) Descriptor() ([]byte, []int) {
-	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{7}
+	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Content) GetSource() isContent_Source {
@@ -977,14 +1360,16 @@ type Pool struct {
 	// At least one, at most 1000.
 	Backends []*Backend `protobuf:"bytes,4,rep,name=backends,proto3" json:"backends,omitempty"`
 	// Absent: every backend counts as healthy.
-	HealthCheck   *HealthCheck `protobuf:"bytes,5,opt,name=health_check,json=healthCheck,proto3" json:"health_check,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	HealthCheck *HealthCheck `protobuf:"bytes,5,opt,name=health_check,json=healthCheck,proto3" json:"health_check,omitempty"`
+	// For a connection to a backend to come about. 10ms to 24h; default 3s.
+	ConnectTimeout *durationpb.Duration `protobuf:"bytes,6,opt,name=connect_timeout,json=connectTimeout,proto3" json:"connect_timeout,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *Pool) Reset() {
 	*x = Pool{}
-	mi := &file_lbd_v1_resource_proto_msgTypes[8]
+	mi := &file_lbd_v1_resource_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -996,7 +1381,7 @@ func (x *Pool) String() string {
 func (*Pool) ProtoMessage() {}
 
 func (x *Pool) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_v1_resource_proto_msgTypes[8]
+	mi := &file_lbd_v1_resource_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1009,7 +1394,7 @@ func (x *Pool) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pool.ProtoReflect.Descriptor instead.
 func (*Pool) Descriptor() ([]byte, []int) {
-	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{8}
+	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Pool) GetName() string {
@@ -1047,6 +1432,13 @@ func (x *Pool) GetHealthCheck() *HealthCheck {
 	return nil
 }
 
+func (x *Pool) GetConnectTimeout() *durationpb.Duration {
+	if x != nil {
+		return x.ConnectTimeout
+	}
+	return nil
+}
+
 // Backend is one server process behind lbd.
 type Backend struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1060,7 +1452,7 @@ type Backend struct {
 
 func (x *Backend) Reset() {
 	*x = Backend{}
-	mi := &file_lbd_v1_resource_proto_msgTypes[9]
+	mi := &file_lbd_v1_resource_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1072,7 +1464,7 @@ func (x *Backend) String() string {
 func (*Backend) ProtoMessage() {}
 
 func (x *Backend) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_v1_resource_proto_msgTypes[9]
+	mi := &file_lbd_v1_resource_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1085,7 +1477,7 @@ func (x *Backend) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Backend.ProtoReflect.Descriptor instead.
 func (*Backend) Descriptor() ([]byte, []int) {
-	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{9}
+	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Backend) GetAddress() string {
@@ -1124,7 +1516,7 @@ type HealthCheck struct {
 
 func (x *HealthCheck) Reset() {
 	*x = HealthCheck{}
-	mi := &file_lbd_v1_resource_proto_msgTypes[10]
+	mi := &file_lbd_v1_resource_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1136,7 +1528,7 @@ func (x *HealthCheck) String() string {
 func (*HealthCheck) ProtoMessage() {}
 
 func (x *HealthCheck) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_v1_resource_proto_msgTypes[10]
+	mi := &file_lbd_v1_resource_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1149,7 +1541,7 @@ func (x *HealthCheck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HealthCheck.ProtoReflect.Descriptor instead.
 func (*HealthCheck) Descriptor() ([]byte, []int) {
-	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{10}
+	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *HealthCheck) GetCheck() isHealthCheck_Check {
@@ -1236,7 +1628,7 @@ type HttpCheck struct {
 
 func (x *HttpCheck) Reset() {
 	*x = HttpCheck{}
-	mi := &file_lbd_v1_resource_proto_msgTypes[11]
+	mi := &file_lbd_v1_resource_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1248,7 +1640,7 @@ func (x *HttpCheck) String() string {
 func (*HttpCheck) ProtoMessage() {}
 
 func (x *HttpCheck) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_v1_resource_proto_msgTypes[11]
+	mi := &file_lbd_v1_resource_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1261,7 +1653,7 @@ func (x *HttpCheck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HttpCheck.ProtoReflect.Descriptor instead.
 func (*HttpCheck) Descriptor() ([]byte, []int) {
-	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{11}
+	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *HttpCheck) GetPath() string {
@@ -1294,7 +1686,7 @@ type TcpCheck struct {
 
 func (x *TcpCheck) Reset() {
 	*x = TcpCheck{}
-	mi := &file_lbd_v1_resource_proto_msgTypes[12]
+	mi := &file_lbd_v1_resource_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1306,7 +1698,7 @@ func (x *TcpCheck) String() string {
 func (*TcpCheck) ProtoMessage() {}
 
 func (x *TcpCheck) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_v1_resource_proto_msgTypes[12]
+	mi := &file_lbd_v1_resource_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1319,7 +1711,7 @@ func (x *TcpCheck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TcpCheck.ProtoReflect.Descriptor instead.
 func (*TcpCheck) Descriptor() ([]byte, []int) {
-	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{12}
+	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{15}
 }
 
 // Route says what happens to requests that it matches. Exactly one action.
@@ -1338,14 +1730,19 @@ type Route struct {
 	//
 	//	*Route_Forward
 	//	*Route_Respond
-	Action        isRoute_Action `protobuf_oneof:"action"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Action isRoute_Action `protobuf_oneof:"action"`
+	// Names of policies that its requests must keep to, at most 16.
+	Policies []string `protobuf:"bytes,8,rep,name=policies,proto3" json:"policies,omitempty"`
+	// Whether a path may hold an encoded slash or backslash (%2F, %5C), which stays encoded for the match and for the backend.
+	// Default false: 400, since some backends decode it and then see another path than the one that was matched.
+	AllowEncodedSlash bool `protobuf:"varint,9,opt,name=allow_encoded_slash,json=allowEncodedSlash,proto3" json:"allow_encoded_slash,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
 }
 
 func (x *Route) Reset() {
 	*x = Route{}
-	mi := &file_lbd_v1_resource_proto_msgTypes[13]
+	mi := &file_lbd_v1_resource_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1357,7 +1754,7 @@ func (x *Route) String() string {
 func (*Route) ProtoMessage() {}
 
 func (x *Route) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_v1_resource_proto_msgTypes[13]
+	mi := &file_lbd_v1_resource_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1370,7 +1767,7 @@ func (x *Route) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Route.ProtoReflect.Descriptor instead.
 func (*Route) Descriptor() ([]byte, []int) {
-	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{13}
+	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Route) GetName() string {
@@ -1433,6 +1830,20 @@ func (x *Route) GetRespond() *Respond {
 	return nil
 }
 
+func (x *Route) GetPolicies() []string {
+	if x != nil {
+		return x.Policies
+	}
+	return nil
+}
+
+func (x *Route) GetAllowEncodedSlash() bool {
+	if x != nil {
+		return x.AllowEncodedSlash
+	}
+	return false
+}
+
 type isRoute_Action interface {
 	isRoute_Action()
 }
@@ -1459,7 +1870,7 @@ type RouteMatch struct {
 
 func (x *RouteMatch) Reset() {
 	*x = RouteMatch{}
-	mi := &file_lbd_v1_resource_proto_msgTypes[14]
+	mi := &file_lbd_v1_resource_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1471,7 +1882,7 @@ func (x *RouteMatch) String() string {
 func (*RouteMatch) ProtoMessage() {}
 
 func (x *RouteMatch) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_v1_resource_proto_msgTypes[14]
+	mi := &file_lbd_v1_resource_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1484,7 +1895,7 @@ func (x *RouteMatch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RouteMatch.ProtoReflect.Descriptor instead.
 func (*RouteMatch) Descriptor() ([]byte, []int) {
-	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{14}
+	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *RouteMatch) GetPath() *PathMatch {
@@ -1508,7 +1919,7 @@ type PathMatch struct {
 
 func (x *PathMatch) Reset() {
 	*x = PathMatch{}
-	mi := &file_lbd_v1_resource_proto_msgTypes[15]
+	mi := &file_lbd_v1_resource_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1520,7 +1931,7 @@ func (x *PathMatch) String() string {
 func (*PathMatch) ProtoMessage() {}
 
 func (x *PathMatch) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_v1_resource_proto_msgTypes[15]
+	mi := &file_lbd_v1_resource_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1533,7 +1944,7 @@ func (x *PathMatch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PathMatch.ProtoReflect.Descriptor instead.
 func (*PathMatch) Descriptor() ([]byte, []int) {
-	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{15}
+	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *PathMatch) GetMatch() isPathMatch_Match {
@@ -1583,14 +1994,16 @@ func (*PathMatch_Prefix) isPathMatch_Match() {}
 type Forward struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Exactly one.
-	Pools         []*ForwardPool `protobuf:"bytes,1,rep,name=pools,proto3" json:"pools,omitempty"`
+	Pools         []*ForwardPool   `protobuf:"bytes,1,rep,name=pools,proto3" json:"pools,omitempty"`
+	Timeouts      *ForwardTimeouts `protobuf:"bytes,2,opt,name=timeouts,proto3" json:"timeouts,omitempty"`
+	Retry         *Retry           `protobuf:"bytes,3,opt,name=retry,proto3" json:"retry,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Forward) Reset() {
 	*x = Forward{}
-	mi := &file_lbd_v1_resource_proto_msgTypes[16]
+	mi := &file_lbd_v1_resource_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1602,7 +2015,7 @@ func (x *Forward) String() string {
 func (*Forward) ProtoMessage() {}
 
 func (x *Forward) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_v1_resource_proto_msgTypes[16]
+	mi := &file_lbd_v1_resource_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1615,12 +2028,26 @@ func (x *Forward) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Forward.ProtoReflect.Descriptor instead.
 func (*Forward) Descriptor() ([]byte, []int) {
-	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{16}
+	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Forward) GetPools() []*ForwardPool {
 	if x != nil {
 		return x.Pools
+	}
+	return nil
+}
+
+func (x *Forward) GetTimeouts() *ForwardTimeouts {
+	if x != nil {
+		return x.Timeouts
+	}
+	return nil
+}
+
+func (x *Forward) GetRetry() *Retry {
+	if x != nil {
+		return x.Retry
 	}
 	return nil
 }
@@ -1635,7 +2062,7 @@ type ForwardPool struct {
 
 func (x *ForwardPool) Reset() {
 	*x = ForwardPool{}
-	mi := &file_lbd_v1_resource_proto_msgTypes[17]
+	mi := &file_lbd_v1_resource_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1647,7 +2074,7 @@ func (x *ForwardPool) String() string {
 func (*ForwardPool) ProtoMessage() {}
 
 func (x *ForwardPool) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_v1_resource_proto_msgTypes[17]
+	mi := &file_lbd_v1_resource_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1660,7 +2087,7 @@ func (x *ForwardPool) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForwardPool.ProtoReflect.Descriptor instead.
 func (*ForwardPool) Descriptor() ([]byte, []int) {
-	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{17}
+	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ForwardPool) GetPool() string {
@@ -1668,6 +2095,167 @@ func (x *ForwardPool) GetPool() string {
 		return x.Pool
 	}
 	return ""
+}
+
+// ForwardTimeouts are how long a request may take on its way.
+type ForwardTimeouts struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// From the request's last byte to the first of the answer. Default 60s. Answer beyond: 504.
+	FirstByte *Timeout `protobuf:"bytes,1,opt,name=first_byte,json=firstByte,proto3" json:"first_byte,omitempty"`
+	// Between two pieces of a body, either way: a slow transfer may take hours. Default 30s. Answer beyond: 408 where the
+	// client is late, 504 where the backend is.
+	BodyIdle *Timeout `protobuf:"bytes,2,opt,name=body_idle,json=bodyIdle,proto3" json:"body_idle,omitempty"`
+	// From the first byte of the request to the last of its answer, retries included; a tunnel is no longer bound by it.
+	// Default disabled. Answer beyond: as for body_idle.
+	Request *Timeout `protobuf:"bytes,3,opt,name=request,proto3" json:"request,omitempty"`
+	// For a tunnel (WebSocket) in which nothing moves either way. Default 1h.
+	Tunnel        *Timeout `protobuf:"bytes,4,opt,name=tunnel,proto3" json:"tunnel,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ForwardTimeouts) Reset() {
+	*x = ForwardTimeouts{}
+	mi := &file_lbd_v1_resource_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ForwardTimeouts) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ForwardTimeouts) ProtoMessage() {}
+
+func (x *ForwardTimeouts) ProtoReflect() protoreflect.Message {
+	mi := &file_lbd_v1_resource_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ForwardTimeouts.ProtoReflect.Descriptor instead.
+func (*ForwardTimeouts) Descriptor() ([]byte, []int) {
+	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *ForwardTimeouts) GetFirstByte() *Timeout {
+	if x != nil {
+		return x.FirstByte
+	}
+	return nil
+}
+
+func (x *ForwardTimeouts) GetBodyIdle() *Timeout {
+	if x != nil {
+		return x.BodyIdle
+	}
+	return nil
+}
+
+func (x *ForwardTimeouts) GetRequest() *Timeout {
+	if x != nil {
+		return x.Request
+	}
+	return nil
+}
+
+func (x *ForwardTimeouts) GetTunnel() *Timeout {
+	if x != nil {
+		return x.Tunnel
+	}
+	return nil
+}
+
+// Retry says when a request is sent to another backend. Never once some of an answer has gone to the client, nor once some
+// of the body has left the first buffer (16 KiB with the head). A kept connection that turns out to be closed is no retry.
+type Retry struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Retries of one request, 0 to 5; default 1.
+	Attempts *int32 `protobuf:"varint,1,opt,name=attempts,proto3,oneof" json:"attempts,omitempty"`
+	// What a try must have ended with. Default CONNECT_FAILURE and RESET_BEFORE_RESPONSE.
+	On []RetryCause `protobuf:"varint,2,rep,packed,name=on,proto3,enum=lbd.v1.RetryCause" json:"on,omitempty"`
+	// Whether a request may be done twice although its method is not idempotent (POST, PATCH, and any that is not GET, HEAD,
+	// OPTIONS, PUT or DELETE). Default false: repeated only where no byte of it was sent.
+	NonIdempotent bool `protobuf:"varint,3,opt,name=non_idempotent,json=nonIdempotent,proto3" json:"non_idempotent,omitempty"`
+	// For one try, from its connect, or from the request's last byte if that is later, to the head of the answer. It then ends
+	// as with FIRST_BYTE_TIMEOUT, which `on` must have; while it still connects, as with CONNECT_FAILURE. 10ms to 24h; default:
+	// none.
+	PerTryTimeout *durationpb.Duration `protobuf:"bytes,4,opt,name=per_try_timeout,json=perTryTimeout,proto3" json:"per_try_timeout,omitempty"`
+	// Retries at a time, as a share of the pool's requests in flight on a node, but at least 3 of them. 1 to 100; default 20.
+	BudgetPercent int32 `protobuf:"varint,5,opt,name=budget_percent,json=budgetPercent,proto3" json:"budget_percent,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Retry) Reset() {
+	*x = Retry{}
+	mi := &file_lbd_v1_resource_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Retry) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Retry) ProtoMessage() {}
+
+func (x *Retry) ProtoReflect() protoreflect.Message {
+	mi := &file_lbd_v1_resource_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Retry.ProtoReflect.Descriptor instead.
+func (*Retry) Descriptor() ([]byte, []int) {
+	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *Retry) GetAttempts() int32 {
+	if x != nil && x.Attempts != nil {
+		return *x.Attempts
+	}
+	return 0
+}
+
+func (x *Retry) GetOn() []RetryCause {
+	if x != nil {
+		return x.On
+	}
+	return nil
+}
+
+func (x *Retry) GetNonIdempotent() bool {
+	if x != nil {
+		return x.NonIdempotent
+	}
+	return false
+}
+
+func (x *Retry) GetPerTryTimeout() *durationpb.Duration {
+	if x != nil {
+		return x.PerTryTimeout
+	}
+	return nil
+}
+
+func (x *Retry) GetBudgetPercent() int32 {
+	if x != nil {
+		return x.BudgetPercent
+	}
+	return 0
 }
 
 // Respond is a fixed answer.
@@ -1685,7 +2273,7 @@ type Respond struct {
 
 func (x *Respond) Reset() {
 	*x = Respond{}
-	mi := &file_lbd_v1_resource_proto_msgTypes[18]
+	mi := &file_lbd_v1_resource_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1697,7 +2285,7 @@ func (x *Respond) String() string {
 func (*Respond) ProtoMessage() {}
 
 func (x *Respond) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_v1_resource_proto_msgTypes[18]
+	mi := &file_lbd_v1_resource_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1710,7 +2298,7 @@ func (x *Respond) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Respond.ProtoReflect.Descriptor instead.
 func (*Respond) Descriptor() ([]byte, []int) {
-	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{18}
+	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Respond) GetStatus() int32 {
@@ -1734,6 +2322,137 @@ func (x *Respond) GetHeaders() map[string]string {
 	return nil
 }
 
+// Policy is a rule that requests of the routes that name it must keep to. Exactly one rule.
+type Policy struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Unique among policies. Required.
+	Name   string            `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Labels map[string]string `protobuf:"bytes,2,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// Types that are valid to be assigned to Rule:
+	//
+	//	*Policy_BodySize
+	Rule          isPolicy_Rule `protobuf_oneof:"rule"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Policy) Reset() {
+	*x = Policy{}
+	mi := &file_lbd_v1_resource_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Policy) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Policy) ProtoMessage() {}
+
+func (x *Policy) ProtoReflect() protoreflect.Message {
+	mi := &file_lbd_v1_resource_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Policy.ProtoReflect.Descriptor instead.
+func (*Policy) Descriptor() ([]byte, []int) {
+	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *Policy) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Policy) GetLabels() map[string]string {
+	if x != nil {
+		return x.Labels
+	}
+	return nil
+}
+
+func (x *Policy) GetRule() isPolicy_Rule {
+	if x != nil {
+		return x.Rule
+	}
+	return nil
+}
+
+func (x *Policy) GetBodySize() *BodySize {
+	if x != nil {
+		if x, ok := x.Rule.(*Policy_BodySize); ok {
+			return x.BodySize
+		}
+	}
+	return nil
+}
+
+type isPolicy_Rule interface {
+	isPolicy_Rule()
+}
+
+type Policy_BodySize struct {
+	BodySize *BodySize `protobuf:"bytes,3,opt,name=body_size,json=bodySize,proto3,oneof"`
+}
+
+func (*Policy_BodySize) isPolicy_Rule() {}
+
+// BodySize bounds a request's body. Answer beyond: 413, at once where Content-Length says so, else when that much has come.
+// Of several policies the least counts.
+type BodySize struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// 1 to 1125899906842624 (1 PiB). Required.
+	MaxBytes      int64 `protobuf:"varint,1,opt,name=max_bytes,json=maxBytes,proto3" json:"max_bytes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BodySize) Reset() {
+	*x = BodySize{}
+	mi := &file_lbd_v1_resource_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BodySize) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BodySize) ProtoMessage() {}
+
+func (x *BodySize) ProtoReflect() protoreflect.Message {
+	mi := &file_lbd_v1_resource_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BodySize.ProtoReflect.Descriptor instead.
+func (*BodySize) Descriptor() ([]byte, []int) {
+	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *BodySize) GetMaxBytes() int64 {
+	if x != nil {
+		return x.MaxBytes
+	}
+	return 0
+}
+
 // ClusterSettings are the cluster's own rules.
 type ClusterSettings struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1747,7 +2466,7 @@ type ClusterSettings struct {
 
 func (x *ClusterSettings) Reset() {
 	*x = ClusterSettings{}
-	mi := &file_lbd_v1_resource_proto_msgTypes[19]
+	mi := &file_lbd_v1_resource_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1759,7 +2478,7 @@ func (x *ClusterSettings) String() string {
 func (*ClusterSettings) ProtoMessage() {}
 
 func (x *ClusterSettings) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_v1_resource_proto_msgTypes[19]
+	mi := &file_lbd_v1_resource_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1772,7 +2491,7 @@ func (x *ClusterSettings) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClusterSettings.ProtoReflect.Descriptor instead.
 func (*ClusterSettings) Descriptor() ([]byte, []int) {
-	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{19}
+	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ClusterSettings) GetAllowLoopbackBackends() bool {
@@ -1793,7 +2512,7 @@ var File_lbd_v1_resource_proto protoreflect.FileDescriptor
 
 const file_lbd_v1_resource_proto_rawDesc = "" +
 	"\n" +
-	"\x15lbd/v1/resource.proto\x12\x06lbd.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xb9\x02\n" +
+	"\x15lbd/v1/resource.proto\x12\x06lbd.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xe5\x02\n" +
 	"\bDocument\x12\x1f\n" +
 	"\vapi_version\x18\x01 \x01(\tR\n" +
 	"apiVersion\x12\x14\n" +
@@ -1801,8 +2520,9 @@ const file_lbd_v1_resource_proto_rawDesc = "" +
 	"\tlisteners\x18\x03 \x03(\v2\x10.lbd.v1.ListenerR\tlisteners\x127\n" +
 	"\fcertificates\x18\x04 \x03(\v2\x13.lbd.v1.CertificateR\fcertificates\x12\"\n" +
 	"\x05pools\x18\x05 \x03(\v2\f.lbd.v1.PoolR\x05pools\x12%\n" +
-	"\x06routes\x18\x06 \x03(\v2\r.lbd.v1.RouteR\x06routes\x12B\n" +
-	"\x10cluster_settings\x18\a \x01(\v2\x17.lbd.v1.ClusterSettingsR\x0fclusterSettings\"\x8f\x03\n" +
+	"\x06routes\x18\x06 \x03(\v2\r.lbd.v1.RouteR\x06routes\x12*\n" +
+	"\bpolicies\x18\b \x03(\v2\x0e.lbd.v1.PolicyR\bpolicies\x12B\n" +
+	"\x10cluster_settings\x18\a \x01(\v2\x17.lbd.v1.ClusterSettingsR\x0fclusterSettings\"\xb9\x03\n" +
 	"\bResource\x12\x14\n" +
 	"\x05owner\x18\x01 \x01(\tR\x05owner\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x03R\brevision\x12;\n" +
@@ -1814,17 +2534,43 @@ const file_lbd_v1_resource_proto_rawDesc = "" +
 	"\vcertificate\x18\v \x01(\v2\x13.lbd.v1.CertificateH\x00R\vcertificate\x12\"\n" +
 	"\x04pool\x18\f \x01(\v2\f.lbd.v1.PoolH\x00R\x04pool\x12%\n" +
 	"\x05route\x18\r \x01(\v2\r.lbd.v1.RouteH\x00R\x05route\x12D\n" +
-	"\x10cluster_settings\x18\x0e \x01(\v2\x17.lbd.v1.ClusterSettingsH\x00R\x0fclusterSettingsB\x06\n" +
-	"\x04spec\"\x82\x02\n" +
+	"\x10cluster_settings\x18\x0e \x01(\v2\x17.lbd.v1.ClusterSettingsH\x00R\x0fclusterSettings\x12(\n" +
+	"\x06policy\x18\x0f \x01(\v2\x0e.lbd.v1.PolicyH\x00R\x06policyB\x06\n" +
+	"\x04spec\"\xfd\x03\n" +
 	"\bListener\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x124\n" +
 	"\x06labels\x18\x02 \x03(\v2\x1c.lbd.v1.Listener.LabelsEntryR\x06labels\x12\x1c\n" +
 	"\taddresses\x18\x03 \x03(\tR\taddresses\x12,\n" +
 	"\bprotocol\x18\x04 \x01(\x0e2\x10.lbd.v1.ProtocolR\bprotocol\x12%\n" +
-	"\x03tls\x18\x05 \x01(\v2\x13.lbd.v1.ListenerTlsR\x03tls\x1a9\n" +
+	"\x03tls\x18\x05 \x01(\v2\x13.lbd.v1.ListenerTlsR\x03tls\x124\n" +
+	"\btimeouts\x18\x06 \x01(\v2\x18.lbd.v1.ListenerTimeoutsR\btimeouts\x12.\n" +
+	"\x06limits\x18\a \x01(\v2\x16.lbd.v1.ListenerLimitsR\x06limits\x12'\n" +
+	"\x0ftrusted_proxies\x18\b \x03(\tR\x0etrustedProxies\x12\x1c\n" +
+	"\tforwarded\x18\t \x01(\bR\tforwarded\x12+\n" +
+	"\x11allow_underscores\x18\v \x01(\bR\x10allowUnderscores\x12\x1f\n" +
+	"\vhealth_path\x18\n" +
+	" \x01(\tR\n" +
+	"healthPath\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xa8\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"i\n" +
+	"\aTimeout\x127\n" +
+	"\bduration\x18\x01 \x01(\v2\x19.google.protobuf.DurationH\x00R\bduration\x12\x1c\n" +
+	"\bdisabled\x18\x02 \x01(\bH\x00R\bdisabledB\a\n" +
+	"\x05limit\"\x88\x02\n" +
+	"\x10ListenerTimeouts\x127\n" +
+	"\thandshake\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\thandshake\x12<\n" +
+	"\frequest_head\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\vrequestHead\x12A\n" +
+	"\x0fkeep_alive_idle\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\rkeepAliveIdle\x12:\n" +
+	"\vwrite_stall\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\n" +
+	"writeStall\"\xd9\x01\n" +
+	"\x0eListenerLimits\x12 \n" +
+	"\vconnections\x18\x01 \x01(\x05R\vconnections\x126\n" +
+	"\x17requests_per_connection\x18\x02 \x01(\x05R\x15requestsPerConnection\x126\n" +
+	"\x0econnection_age\x18\x03 \x01(\v2\x0f.lbd.v1.TimeoutR\rconnectionAge\x12\x1d\n" +
+	"\n" +
+	"head_bytes\x18\x04 \x01(\x05R\theadBytes\x12\x16\n" +
+	"\x06fields\x18\x05 \x01(\x05R\x06fields\"\xa8\x01\n" +
 	"\vListenerTls\x123\n" +
 	"\vmin_version\x18\x01 \x01(\x0e2\x12.lbd.v1.TlsVersionR\n" +
 	"minVersion\x123\n" +
@@ -1852,13 +2598,14 @@ const file_lbd_v1_resource_proto_rawDesc = "" +
 	"\x03env\x18\x02 \x01(\tH\x00R\x03env\x12\x18\n" +
 	"\x06inline\x18\x03 \x01(\tH\x00R\x06inline\x12\x18\n" +
 	"\x06sha256\x18\x04 \x01(\tH\x00R\x06sha256B\b\n" +
-	"\x06source\"\x97\x02\n" +
+	"\x06source\"\xdb\x02\n" +
 	"\x04Pool\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x120\n" +
 	"\x06labels\x18\x02 \x03(\v2\x18.lbd.v1.Pool.LabelsEntryR\x06labels\x12)\n" +
 	"\abalance\x18\x03 \x01(\x0e2\x0f.lbd.v1.BalanceR\abalance\x12+\n" +
 	"\bbackends\x18\x04 \x03(\v2\x0f.lbd.v1.BackendR\bbackends\x126\n" +
-	"\fhealth_check\x18\x05 \x01(\v2\x13.lbd.v1.HealthCheckR\vhealthCheck\x1a9\n" +
+	"\fhealth_check\x18\x05 \x01(\v2\x13.lbd.v1.HealthCheckR\vhealthCheck\x12B\n" +
+	"\x0fconnect_timeout\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\x0econnectTimeout\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"K\n" +
@@ -1879,7 +2626,7 @@ const file_lbd_v1_resource_proto_rawDesc = "" +
 	"\x04host\x18\x02 \x01(\tR\x04host\x12#\n" +
 	"\rexpect_status\x18\x03 \x03(\tR\fexpectStatus\"\n" +
 	"\n" +
-	"\bTcpCheck\"\xcf\x02\n" +
+	"\bTcpCheck\"\x9b\x03\n" +
 	"\x05Route\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x121\n" +
 	"\x06labels\x18\x02 \x03(\v2\x19.lbd.v1.Route.LabelsEntryR\x06labels\x12\x1c\n" +
@@ -1887,7 +2634,9 @@ const file_lbd_v1_resource_proto_rawDesc = "" +
 	"\x05hosts\x18\x04 \x03(\tR\x05hosts\x12,\n" +
 	"\amatches\x18\x05 \x03(\v2\x12.lbd.v1.RouteMatchR\amatches\x12+\n" +
 	"\aforward\x18\x06 \x01(\v2\x0f.lbd.v1.ForwardH\x00R\aforward\x12+\n" +
-	"\arespond\x18\a \x01(\v2\x0f.lbd.v1.RespondH\x00R\arespond\x1a9\n" +
+	"\arespond\x18\a \x01(\v2\x0f.lbd.v1.RespondH\x00R\arespond\x12\x1a\n" +
+	"\bpolicies\x18\b \x03(\tR\bpolicies\x12.\n" +
+	"\x13allow_encoded_slash\x18\t \x01(\bR\x11allowEncodedSlash\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\b\n" +
@@ -1898,18 +2647,43 @@ const file_lbd_v1_resource_proto_rawDesc = "" +
 	"\tPathMatch\x12\x16\n" +
 	"\x05exact\x18\x01 \x01(\tH\x00R\x05exact\x12\x18\n" +
 	"\x06prefix\x18\x02 \x01(\tH\x00R\x06prefixB\a\n" +
-	"\x05match\"4\n" +
+	"\x05match\"\x8e\x01\n" +
 	"\aForward\x12)\n" +
-	"\x05pools\x18\x01 \x03(\v2\x13.lbd.v1.ForwardPoolR\x05pools\"!\n" +
+	"\x05pools\x18\x01 \x03(\v2\x13.lbd.v1.ForwardPoolR\x05pools\x123\n" +
+	"\btimeouts\x18\x02 \x01(\v2\x17.lbd.v1.ForwardTimeoutsR\btimeouts\x12#\n" +
+	"\x05retry\x18\x03 \x01(\v2\r.lbd.v1.RetryR\x05retry\"!\n" +
 	"\vForwardPool\x12\x12\n" +
-	"\x04pool\x18\x01 \x01(\tR\x04pool\"\xa9\x01\n" +
+	"\x04pool\x18\x01 \x01(\tR\x04pool\"\xc3\x01\n" +
+	"\x0fForwardTimeouts\x12.\n" +
+	"\n" +
+	"first_byte\x18\x01 \x01(\v2\x0f.lbd.v1.TimeoutR\tfirstByte\x12,\n" +
+	"\tbody_idle\x18\x02 \x01(\v2\x0f.lbd.v1.TimeoutR\bbodyIdle\x12)\n" +
+	"\arequest\x18\x03 \x01(\v2\x0f.lbd.v1.TimeoutR\arequest\x12'\n" +
+	"\x06tunnel\x18\x04 \x01(\v2\x0f.lbd.v1.TimeoutR\x06tunnel\"\xea\x01\n" +
+	"\x05Retry\x12\x1f\n" +
+	"\battempts\x18\x01 \x01(\x05H\x00R\battempts\x88\x01\x01\x12\"\n" +
+	"\x02on\x18\x02 \x03(\x0e2\x12.lbd.v1.RetryCauseR\x02on\x12%\n" +
+	"\x0enon_idempotent\x18\x03 \x01(\bR\rnonIdempotent\x12A\n" +
+	"\x0fper_try_timeout\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\rperTryTimeout\x12%\n" +
+	"\x0ebudget_percent\x18\x05 \x01(\x05R\rbudgetPercentB\v\n" +
+	"\t_attempts\"\xa9\x01\n" +
 	"\aRespond\x12\x16\n" +
 	"\x06status\x18\x01 \x01(\x05R\x06status\x12\x12\n" +
 	"\x04body\x18\x02 \x01(\tR\x04body\x126\n" +
 	"\aheaders\x18\x03 \x03(\v2\x1c.lbd.v1.Respond.HeadersEntryR\aheaders\x1a:\n" +
 	"\fHeadersEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xc8\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xc4\x01\n" +
+	"\x06Policy\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x122\n" +
+	"\x06labels\x18\x02 \x03(\v2\x1a.lbd.v1.Policy.LabelsEntryR\x06labels\x12/\n" +
+	"\tbody_size\x18\x03 \x01(\v2\x10.lbd.v1.BodySizeH\x00R\bbodySize\x1a9\n" +
+	"\vLabelsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\x06\n" +
+	"\x04rule\"'\n" +
+	"\bBodySize\x12\x1b\n" +
+	"\tmax_bytes\x18\x01 \x01(\x03R\bmaxBytes\"\xc8\x01\n" +
 	"\x0fClusterSettings\x12;\n" +
 	"\x17allow_loopback_backends\x18\x01 \x01(\bH\x00R\x15allowLoopbackBackends\x88\x01\x01\x12>\n" +
 	"\x19allow_link_local_backends\x18\x02 \x01(\bH\x01R\x16allowLinkLocalBackends\x88\x01\x01B\x1a\n" +
@@ -1930,7 +2704,14 @@ const file_lbd_v1_resource_proto_rawDesc = "" +
 	"\x11KEY_TYPE_RSA_2048\x10\x02*;\n" +
 	"\aBalance\x12\x17\n" +
 	"\x13BALANCE_UNSPECIFIED\x10\x00\x12\x17\n" +
-	"\x13BALANCE_ROUND_ROBIN\x10\x01B\x18Z\x16lbd/proto/lbd/v1;lbdv1b\x06proto3"
+	"\x13BALANCE_ROUND_ROBIN\x10\x01*\xb1\x01\n" +
+	"\n" +
+	"RetryCause\x12\x1b\n" +
+	"\x17RETRY_CAUSE_UNSPECIFIED\x10\x00\x12\x1f\n" +
+	"\x1bRETRY_CAUSE_CONNECT_FAILURE\x10\x01\x12%\n" +
+	"!RETRY_CAUSE_RESET_BEFORE_RESPONSE\x10\x02\x12\"\n" +
+	"\x1eRETRY_CAUSE_FIRST_BYTE_TIMEOUT\x10\x03\x12\x1a\n" +
+	"\x16RETRY_CAUSE_STATUS_5XX\x10\x04B\x18Z\x16lbd/proto/lbd/v1;lbdv1b\x06proto3"
 
 var (
 	file_lbd_v1_resource_proto_rawDescOnce sync.Once
@@ -1944,84 +2725,114 @@ func file_lbd_v1_resource_proto_rawDescGZIP() []byte {
 	return file_lbd_v1_resource_proto_rawDescData
 }
 
-var file_lbd_v1_resource_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_lbd_v1_resource_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
+var file_lbd_v1_resource_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
+var file_lbd_v1_resource_proto_msgTypes = make([]protoimpl.MessageInfo, 33)
 var file_lbd_v1_resource_proto_goTypes = []any{
 	(Protocol)(0),                 // 0: lbd.v1.Protocol
 	(TlsVersion)(0),               // 1: lbd.v1.TlsVersion
 	(KeyType)(0),                  // 2: lbd.v1.KeyType
 	(Balance)(0),                  // 3: lbd.v1.Balance
-	(*Document)(nil),              // 4: lbd.v1.Document
-	(*Resource)(nil),              // 5: lbd.v1.Resource
-	(*Listener)(nil),              // 6: lbd.v1.Listener
-	(*ListenerTls)(nil),           // 7: lbd.v1.ListenerTls
-	(*Certificate)(nil),           // 8: lbd.v1.Certificate
-	(*CertificatePem)(nil),        // 9: lbd.v1.CertificatePem
-	(*CertificateSelfSigned)(nil), // 10: lbd.v1.CertificateSelfSigned
-	(*Content)(nil),               // 11: lbd.v1.Content
-	(*Pool)(nil),                  // 12: lbd.v1.Pool
-	(*Backend)(nil),               // 13: lbd.v1.Backend
-	(*HealthCheck)(nil),           // 14: lbd.v1.HealthCheck
-	(*HttpCheck)(nil),             // 15: lbd.v1.HttpCheck
-	(*TcpCheck)(nil),              // 16: lbd.v1.TcpCheck
-	(*Route)(nil),                 // 17: lbd.v1.Route
-	(*RouteMatch)(nil),            // 18: lbd.v1.RouteMatch
-	(*PathMatch)(nil),             // 19: lbd.v1.PathMatch
-	(*Forward)(nil),               // 20: lbd.v1.Forward
-	(*ForwardPool)(nil),           // 21: lbd.v1.ForwardPool
-	(*Respond)(nil),               // 22: lbd.v1.Respond
-	(*ClusterSettings)(nil),       // 23: lbd.v1.ClusterSettings
-	nil,                           // 24: lbd.v1.Listener.LabelsEntry
-	nil,                           // 25: lbd.v1.Certificate.LabelsEntry
-	nil,                           // 26: lbd.v1.Pool.LabelsEntry
-	nil,                           // 27: lbd.v1.Route.LabelsEntry
-	nil,                           // 28: lbd.v1.Respond.HeadersEntry
-	(*timestamppb.Timestamp)(nil), // 29: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 30: google.protobuf.Duration
+	(RetryCause)(0),               // 4: lbd.v1.RetryCause
+	(*Document)(nil),              // 5: lbd.v1.Document
+	(*Resource)(nil),              // 6: lbd.v1.Resource
+	(*Listener)(nil),              // 7: lbd.v1.Listener
+	(*Timeout)(nil),               // 8: lbd.v1.Timeout
+	(*ListenerTimeouts)(nil),      // 9: lbd.v1.ListenerTimeouts
+	(*ListenerLimits)(nil),        // 10: lbd.v1.ListenerLimits
+	(*ListenerTls)(nil),           // 11: lbd.v1.ListenerTls
+	(*Certificate)(nil),           // 12: lbd.v1.Certificate
+	(*CertificatePem)(nil),        // 13: lbd.v1.CertificatePem
+	(*CertificateSelfSigned)(nil), // 14: lbd.v1.CertificateSelfSigned
+	(*Content)(nil),               // 15: lbd.v1.Content
+	(*Pool)(nil),                  // 16: lbd.v1.Pool
+	(*Backend)(nil),               // 17: lbd.v1.Backend
+	(*HealthCheck)(nil),           // 18: lbd.v1.HealthCheck
+	(*HttpCheck)(nil),             // 19: lbd.v1.HttpCheck
+	(*TcpCheck)(nil),              // 20: lbd.v1.TcpCheck
+	(*Route)(nil),                 // 21: lbd.v1.Route
+	(*RouteMatch)(nil),            // 22: lbd.v1.RouteMatch
+	(*PathMatch)(nil),             // 23: lbd.v1.PathMatch
+	(*Forward)(nil),               // 24: lbd.v1.Forward
+	(*ForwardPool)(nil),           // 25: lbd.v1.ForwardPool
+	(*ForwardTimeouts)(nil),       // 26: lbd.v1.ForwardTimeouts
+	(*Retry)(nil),                 // 27: lbd.v1.Retry
+	(*Respond)(nil),               // 28: lbd.v1.Respond
+	(*Policy)(nil),                // 29: lbd.v1.Policy
+	(*BodySize)(nil),              // 30: lbd.v1.BodySize
+	(*ClusterSettings)(nil),       // 31: lbd.v1.ClusterSettings
+	nil,                           // 32: lbd.v1.Listener.LabelsEntry
+	nil,                           // 33: lbd.v1.Certificate.LabelsEntry
+	nil,                           // 34: lbd.v1.Pool.LabelsEntry
+	nil,                           // 35: lbd.v1.Route.LabelsEntry
+	nil,                           // 36: lbd.v1.Respond.HeadersEntry
+	nil,                           // 37: lbd.v1.Policy.LabelsEntry
+	(*timestamppb.Timestamp)(nil), // 38: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 39: google.protobuf.Duration
 }
 var file_lbd_v1_resource_proto_depIdxs = []int32{
-	6,  // 0: lbd.v1.Document.listeners:type_name -> lbd.v1.Listener
-	8,  // 1: lbd.v1.Document.certificates:type_name -> lbd.v1.Certificate
-	12, // 2: lbd.v1.Document.pools:type_name -> lbd.v1.Pool
-	17, // 3: lbd.v1.Document.routes:type_name -> lbd.v1.Route
-	23, // 4: lbd.v1.Document.cluster_settings:type_name -> lbd.v1.ClusterSettings
-	29, // 5: lbd.v1.Resource.update_time:type_name -> google.protobuf.Timestamp
-	6,  // 6: lbd.v1.Resource.listener:type_name -> lbd.v1.Listener
-	8,  // 7: lbd.v1.Resource.certificate:type_name -> lbd.v1.Certificate
-	12, // 8: lbd.v1.Resource.pool:type_name -> lbd.v1.Pool
-	17, // 9: lbd.v1.Resource.route:type_name -> lbd.v1.Route
-	23, // 10: lbd.v1.Resource.cluster_settings:type_name -> lbd.v1.ClusterSettings
-	24, // 11: lbd.v1.Listener.labels:type_name -> lbd.v1.Listener.LabelsEntry
-	0,  // 12: lbd.v1.Listener.protocol:type_name -> lbd.v1.Protocol
-	7,  // 13: lbd.v1.Listener.tls:type_name -> lbd.v1.ListenerTls
-	1,  // 14: lbd.v1.ListenerTls.min_version:type_name -> lbd.v1.TlsVersion
-	1,  // 15: lbd.v1.ListenerTls.max_version:type_name -> lbd.v1.TlsVersion
-	25, // 16: lbd.v1.Certificate.labels:type_name -> lbd.v1.Certificate.LabelsEntry
-	9,  // 17: lbd.v1.Certificate.pem:type_name -> lbd.v1.CertificatePem
-	10, // 18: lbd.v1.Certificate.self_signed:type_name -> lbd.v1.CertificateSelfSigned
-	11, // 19: lbd.v1.CertificatePem.chain:type_name -> lbd.v1.Content
-	11, // 20: lbd.v1.CertificatePem.key:type_name -> lbd.v1.Content
-	2,  // 21: lbd.v1.CertificateSelfSigned.key_type:type_name -> lbd.v1.KeyType
-	26, // 22: lbd.v1.Pool.labels:type_name -> lbd.v1.Pool.LabelsEntry
-	3,  // 23: lbd.v1.Pool.balance:type_name -> lbd.v1.Balance
-	13, // 24: lbd.v1.Pool.backends:type_name -> lbd.v1.Backend
-	14, // 25: lbd.v1.Pool.health_check:type_name -> lbd.v1.HealthCheck
-	15, // 26: lbd.v1.HealthCheck.http:type_name -> lbd.v1.HttpCheck
-	16, // 27: lbd.v1.HealthCheck.tcp:type_name -> lbd.v1.TcpCheck
-	30, // 28: lbd.v1.HealthCheck.interval:type_name -> google.protobuf.Duration
-	30, // 29: lbd.v1.HealthCheck.timeout:type_name -> google.protobuf.Duration
-	27, // 30: lbd.v1.Route.labels:type_name -> lbd.v1.Route.LabelsEntry
-	18, // 31: lbd.v1.Route.matches:type_name -> lbd.v1.RouteMatch
-	20, // 32: lbd.v1.Route.forward:type_name -> lbd.v1.Forward
-	22, // 33: lbd.v1.Route.respond:type_name -> lbd.v1.Respond
-	19, // 34: lbd.v1.RouteMatch.path:type_name -> lbd.v1.PathMatch
-	21, // 35: lbd.v1.Forward.pools:type_name -> lbd.v1.ForwardPool
-	28, // 36: lbd.v1.Respond.headers:type_name -> lbd.v1.Respond.HeadersEntry
-	37, // [37:37] is the sub-list for method output_type
-	37, // [37:37] is the sub-list for method input_type
-	37, // [37:37] is the sub-list for extension type_name
-	37, // [37:37] is the sub-list for extension extendee
-	0,  // [0:37] is the sub-list for field type_name
+	7,  // 0: lbd.v1.Document.listeners:type_name -> lbd.v1.Listener
+	12, // 1: lbd.v1.Document.certificates:type_name -> lbd.v1.Certificate
+	16, // 2: lbd.v1.Document.pools:type_name -> lbd.v1.Pool
+	21, // 3: lbd.v1.Document.routes:type_name -> lbd.v1.Route
+	29, // 4: lbd.v1.Document.policies:type_name -> lbd.v1.Policy
+	31, // 5: lbd.v1.Document.cluster_settings:type_name -> lbd.v1.ClusterSettings
+	38, // 6: lbd.v1.Resource.update_time:type_name -> google.protobuf.Timestamp
+	7,  // 7: lbd.v1.Resource.listener:type_name -> lbd.v1.Listener
+	12, // 8: lbd.v1.Resource.certificate:type_name -> lbd.v1.Certificate
+	16, // 9: lbd.v1.Resource.pool:type_name -> lbd.v1.Pool
+	21, // 10: lbd.v1.Resource.route:type_name -> lbd.v1.Route
+	31, // 11: lbd.v1.Resource.cluster_settings:type_name -> lbd.v1.ClusterSettings
+	29, // 12: lbd.v1.Resource.policy:type_name -> lbd.v1.Policy
+	32, // 13: lbd.v1.Listener.labels:type_name -> lbd.v1.Listener.LabelsEntry
+	0,  // 14: lbd.v1.Listener.protocol:type_name -> lbd.v1.Protocol
+	11, // 15: lbd.v1.Listener.tls:type_name -> lbd.v1.ListenerTls
+	9,  // 16: lbd.v1.Listener.timeouts:type_name -> lbd.v1.ListenerTimeouts
+	10, // 17: lbd.v1.Listener.limits:type_name -> lbd.v1.ListenerLimits
+	39, // 18: lbd.v1.Timeout.duration:type_name -> google.protobuf.Duration
+	39, // 19: lbd.v1.ListenerTimeouts.handshake:type_name -> google.protobuf.Duration
+	39, // 20: lbd.v1.ListenerTimeouts.request_head:type_name -> google.protobuf.Duration
+	39, // 21: lbd.v1.ListenerTimeouts.keep_alive_idle:type_name -> google.protobuf.Duration
+	39, // 22: lbd.v1.ListenerTimeouts.write_stall:type_name -> google.protobuf.Duration
+	8,  // 23: lbd.v1.ListenerLimits.connection_age:type_name -> lbd.v1.Timeout
+	1,  // 24: lbd.v1.ListenerTls.min_version:type_name -> lbd.v1.TlsVersion
+	1,  // 25: lbd.v1.ListenerTls.max_version:type_name -> lbd.v1.TlsVersion
+	33, // 26: lbd.v1.Certificate.labels:type_name -> lbd.v1.Certificate.LabelsEntry
+	13, // 27: lbd.v1.Certificate.pem:type_name -> lbd.v1.CertificatePem
+	14, // 28: lbd.v1.Certificate.self_signed:type_name -> lbd.v1.CertificateSelfSigned
+	15, // 29: lbd.v1.CertificatePem.chain:type_name -> lbd.v1.Content
+	15, // 30: lbd.v1.CertificatePem.key:type_name -> lbd.v1.Content
+	2,  // 31: lbd.v1.CertificateSelfSigned.key_type:type_name -> lbd.v1.KeyType
+	34, // 32: lbd.v1.Pool.labels:type_name -> lbd.v1.Pool.LabelsEntry
+	3,  // 33: lbd.v1.Pool.balance:type_name -> lbd.v1.Balance
+	17, // 34: lbd.v1.Pool.backends:type_name -> lbd.v1.Backend
+	18, // 35: lbd.v1.Pool.health_check:type_name -> lbd.v1.HealthCheck
+	39, // 36: lbd.v1.Pool.connect_timeout:type_name -> google.protobuf.Duration
+	19, // 37: lbd.v1.HealthCheck.http:type_name -> lbd.v1.HttpCheck
+	20, // 38: lbd.v1.HealthCheck.tcp:type_name -> lbd.v1.TcpCheck
+	39, // 39: lbd.v1.HealthCheck.interval:type_name -> google.protobuf.Duration
+	39, // 40: lbd.v1.HealthCheck.timeout:type_name -> google.protobuf.Duration
+	35, // 41: lbd.v1.Route.labels:type_name -> lbd.v1.Route.LabelsEntry
+	22, // 42: lbd.v1.Route.matches:type_name -> lbd.v1.RouteMatch
+	24, // 43: lbd.v1.Route.forward:type_name -> lbd.v1.Forward
+	28, // 44: lbd.v1.Route.respond:type_name -> lbd.v1.Respond
+	23, // 45: lbd.v1.RouteMatch.path:type_name -> lbd.v1.PathMatch
+	25, // 46: lbd.v1.Forward.pools:type_name -> lbd.v1.ForwardPool
+	26, // 47: lbd.v1.Forward.timeouts:type_name -> lbd.v1.ForwardTimeouts
+	27, // 48: lbd.v1.Forward.retry:type_name -> lbd.v1.Retry
+	8,  // 49: lbd.v1.ForwardTimeouts.first_byte:type_name -> lbd.v1.Timeout
+	8,  // 50: lbd.v1.ForwardTimeouts.body_idle:type_name -> lbd.v1.Timeout
+	8,  // 51: lbd.v1.ForwardTimeouts.request:type_name -> lbd.v1.Timeout
+	8,  // 52: lbd.v1.ForwardTimeouts.tunnel:type_name -> lbd.v1.Timeout
+	4,  // 53: lbd.v1.Retry.on:type_name -> lbd.v1.RetryCause
+	39, // 54: lbd.v1.Retry.per_try_timeout:type_name -> google.protobuf.Duration
+	36, // 55: lbd.v1.Respond.headers:type_name -> lbd.v1.Respond.HeadersEntry
+	37, // 56: lbd.v1.Policy.labels:type_name -> lbd.v1.Policy.LabelsEntry
+	30, // 57: lbd.v1.Policy.body_size:type_name -> lbd.v1.BodySize
+	58, // [58:58] is the sub-list for method output_type
+	58, // [58:58] is the sub-list for method input_type
+	58, // [58:58] is the sub-list for extension type_name
+	58, // [58:58] is the sub-list for extension extendee
+	0,  // [0:58] is the sub-list for field type_name
 }
 
 func init() { file_lbd_v1_resource_proto_init() }
@@ -2035,38 +2846,47 @@ func file_lbd_v1_resource_proto_init() {
 		(*Resource_Pool)(nil),
 		(*Resource_Route)(nil),
 		(*Resource_ClusterSettings)(nil),
+		(*Resource_Policy)(nil),
 	}
-	file_lbd_v1_resource_proto_msgTypes[4].OneofWrappers = []any{
+	file_lbd_v1_resource_proto_msgTypes[3].OneofWrappers = []any{
+		(*Timeout_Duration)(nil),
+		(*Timeout_Disabled)(nil),
+	}
+	file_lbd_v1_resource_proto_msgTypes[7].OneofWrappers = []any{
 		(*Certificate_Pem)(nil),
 		(*Certificate_SelfSigned)(nil),
 	}
-	file_lbd_v1_resource_proto_msgTypes[7].OneofWrappers = []any{
+	file_lbd_v1_resource_proto_msgTypes[10].OneofWrappers = []any{
 		(*Content_File)(nil),
 		(*Content_Env)(nil),
 		(*Content_Inline)(nil),
 		(*Content_Sha256)(nil),
 	}
-	file_lbd_v1_resource_proto_msgTypes[9].OneofWrappers = []any{}
-	file_lbd_v1_resource_proto_msgTypes[10].OneofWrappers = []any{
+	file_lbd_v1_resource_proto_msgTypes[12].OneofWrappers = []any{}
+	file_lbd_v1_resource_proto_msgTypes[13].OneofWrappers = []any{
 		(*HealthCheck_Http)(nil),
 		(*HealthCheck_Tcp)(nil),
 	}
-	file_lbd_v1_resource_proto_msgTypes[13].OneofWrappers = []any{
+	file_lbd_v1_resource_proto_msgTypes[16].OneofWrappers = []any{
 		(*Route_Forward)(nil),
 		(*Route_Respond)(nil),
 	}
-	file_lbd_v1_resource_proto_msgTypes[15].OneofWrappers = []any{
+	file_lbd_v1_resource_proto_msgTypes[18].OneofWrappers = []any{
 		(*PathMatch_Exact)(nil),
 		(*PathMatch_Prefix)(nil),
 	}
-	file_lbd_v1_resource_proto_msgTypes[19].OneofWrappers = []any{}
+	file_lbd_v1_resource_proto_msgTypes[22].OneofWrappers = []any{}
+	file_lbd_v1_resource_proto_msgTypes[24].OneofWrappers = []any{
+		(*Policy_BodySize)(nil),
+	}
+	file_lbd_v1_resource_proto_msgTypes[26].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_lbd_v1_resource_proto_rawDesc), len(file_lbd_v1_resource_proto_rawDesc)),
-			NumEnums:      4,
-			NumMessages:   25,
+			NumEnums:      5,
+			NumMessages:   33,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
