@@ -14,10 +14,15 @@ import (
 // TestNoAllocation: on the best engine, once warm, a proxied keep-alive request allocates nothing anywhere in the process. Client and backend of
 // the test allocate nothing either.
 func TestNoAllocation(t *testing.T) {
+	t.Run("unlogged", func(t *testing.T) { noAllocation(t, nil) })
+	t.Run("logged", func(t *testing.T) { noAllocation(t, func(*Record) {}) })
+}
+
+func noAllocation(t *testing.T, log func(*Record)) {
 	b := lbtest.New(t, fixedBackend)
-	n := start(t, setup{backends: addrs(b), unlogged: true})
+	n := start(t, setup{backends: addrs(b), unlogged: true, log: log})
 	c := n.dial()
-	ask := asker(t, c.Conn, get("/some/path?with=query"))
+	ask := asker(t, c.Conn, "GET /some/path?with=query HTTP/1.1\r\nHost: a.test\r\nUser-Agent: test\r\nReferer: here\r\n\r\n")
 	for range 200 {
 		ask()
 	}

@@ -3,6 +3,7 @@ package lb
 import (
 	"bytes"
 	"strconv"
+	"time"
 
 	"lbd/lb/http1"
 )
@@ -25,6 +26,14 @@ func newAnswer(r *Respond) *answer {
 // answerOptions is for OPTIONS *, which asks us and no backend (RFC 9110 9.3.7).
 var answerOptions = &answer{status: 204, fields: []byte("Allow: GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS\r\n")}
 
+// The answers of a listener's health path.
+var (
+	answerReady    = &answer{status: 200, fields: []byte(readinessFields), body: []byte("ready\n")}
+	answerDraining = &answer{status: 503, fields: []byte(readinessFields), body: []byte("draining\n")}
+)
+
+const readinessFields = "Content-Type: text/plain\r\nCache-Control: no-store\r\n"
+
 // respond sends an answer of ours as the exchange's only one.
 func (x *exchange) respond(a *answer) step {
 	f := x.sendOwn(a.status, a.fields, a.body)
@@ -34,6 +43,7 @@ func (x *exchange) respond(a *answer) step {
 // refuse ends an exchange that cannot be served: with an answer that says so, if none has begun and there is somebody to
 // read it.
 func (x *exchange) refuse(f *fault) step {
+	x.requestBy = time.Time{} // the answer has the client's time
 	switch f.reason {
 	case BadRequest, ClientTimeout, ClientAborted, Internal:
 		x.closing = true // where the next request begins is not known
@@ -74,6 +84,8 @@ func statusText(status int) string {
 		return "Method Not Allowed"
 	case 408:
 		return "Request Timeout"
+	case 413:
+		return "Content Too Large"
 	case 414:
 		return "URI Too Long"
 	case 417:
@@ -110,7 +122,7 @@ func (x *exchange) errorBody(f *fault) (kind string, body []byte) {
 
 // sendOwn writes an answer of ours.
 func (x *exchange) sendOwn(status int, fields, body []byte) *fault {
-	x.closing = x.closing || !x.skipBody() || x.client.listener.leaving()
+	x.closing = x.closing || !x.skipBody() || x.lastRequest()
 	x.rec.Status = status
 	x.borrowOut()
 	out := append(x.out, "HTTP/1.1 "...)

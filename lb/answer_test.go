@@ -43,7 +43,7 @@ func TestRespond(t *testing.T) {
 	})
 }
 
-// TestNoHost: an HTTP/1.0 request without a host reaches only routes for any host, and its backend is told one.
+// TestNoHost, a sibling of A18: an HTTP/1.0 request without a host reaches only routes for any host, and its backend is told one.
 func TestNoHost(t *testing.T) {
 	onEngines(t, func(t *testing.T, kind string) {
 		b := lbtest.New(t, lbtest.OK("hi"))

@@ -32,8 +32,12 @@ func (x *exchange) pick() *fault {
 		if x.backend == nil {
 			return faultNoBackend
 		}
+		if x.tries > 0 {
+			x.server.retries.Add(1)
+		}
 		x.tried[x.tries] = x.backend
 		x.tries++
+		x.tryBy = after(x.t.Now(), x.route.timeouts.Try)
 	}
 	x.backend.inFlight.Add(1)
 	x.held = true
@@ -112,9 +116,9 @@ func (x *exchange) takeIdle(loop int) *loop.Conn {
 func (x *exchange) dial() *fault {
 	b := x.backend
 	address := *b.address.Load()
-	c, err := x.t.Dial(address, x.t.Now().Add(x.route.pool.connectTimeout))
+	c, err := x.t.Dial(address, x.inTime(x.t.Now().Add(x.route.pool.connectTimeout)))
 	if err != nil {
-		f := &fault{reason: ConnectFailed, status: 502, detail: "connect", cause: err, retry: elsewhere}
+		f := &fault{reason: ConnectFailed, status: 502, detail: "connect", cause: err, retry: elsewhere, on: OnConnectFailure}
 		if isTimeout(err) {
 			f.status, f.detail = 504, "connect_timeout"
 		}
@@ -172,21 +176,4 @@ func (bc *backendConn) park(t *loop.Task, p *Pool, announced int) bool {
 	}
 	bc.c.Park(t.Now().Add(idle), bc.expire)
 	return true
-}
-
-// mayRetry decides whether another try follows, and prepares it.
-func (x *exchange) mayRetry(f *fault) bool {
-	x.wantFresh = f.retry == fresh
-	switch {
-	case f.retry == fresh:
-		return true
-	case f.retry == never, x.tries > retriesMax, x.client.listener.leaving() && x.server.draining.Load():
-		return false
-	case !x.retrying:
-		x.retrying = x.route.pool.beginRetry()
-	}
-	if x.retrying {
-		x.server.retries.Add(1)
-	}
-	return x.retrying
 }

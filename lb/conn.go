@@ -4,8 +4,10 @@ import (
 	"crypto/tls"
 	"errors"
 	"io"
+	"math"
 	"net"
 	"net/netip"
+	"slices"
 	"strconv"
 	"time"
 
@@ -25,10 +27,20 @@ type clientConn struct {
 	listener *listener
 	c        *loop.Conn
 	tls      *tls.Conn     // nil on a plain connection
+	facts    *TLSFacts     // of tls, for the log
 	io       io.ReadWriter // tls or c
 	address  string        // the client's, without port
 	port     string        // the one it came to
 	resume   loop.Handler  // wake, bound once
+	since    time.Time     // accepted
+	requests int           // begun
+
+	idleUntil time.Time // when a parked connection is to close
+	unacked   int       // bytes, at the last look at it
+
+	// Whether form trusts the peer; worked out again when the listener has another form.
+	judgedBy *listenerForm
+	trust    bool
 
 	// While parked: neighbours in the list of its loop.
 	next, prev *clientConn
@@ -42,13 +54,14 @@ func (l *listener) accept(t *loop.Task, c *loop.Conn, port string) {
 	if l.connections.Add(1) > form.max {
 		l.connections.Add(-1)
 		l.ended[Limited].Add(1)
+		(&clientConn{listener: l, c: c}).record(t, t.Now(), Limited, "connections")
 		return
 	}
 	l.server.connections.Add(1)
 	if port == "0" {
 		port = strconv.Itoa(c.LocalAddr().(*net.TCPAddr).Port)
 	}
-	cc := &clientConn{listener: l, c: c, io: c, address: c.RemoteAddrPort().Addr().String(), port: port}
+	cc := &clientConn{listener: l, c: c, io: c, since: t.Now(), address: c.RemoteAddrPort().Addr().String(), port: port}
 	cc.resume = cc.wake
 	if form.tls && !cc.handshake(t, form) {
 		cc.close(t)
@@ -62,10 +75,14 @@ func (l *listener) accept(t *loop.Task, c *loop.Conn, port string) {
 
 // handshake lets the terminator do it, as heavy steps, and counts why it failed.
 func (cc *clientConn) handshake(t *loop.Task, form *listenerForm) bool {
+	began := t.Now()
 	cc.c.SetHeavy(true)
 	cc.c.SetDeadline(t.Now().Add(form.timeouts.Handshake))
 	conn, err := cc.listener.server.options.Terminator.Handshake(cc.c, cc.listener.name)
 	cc.c.SetHeavy(false)
+	if conn != nil && cc.listener.server.options.AccessLog != nil {
+		cc.facts = tlsFacts(conn)
+	}
 	if err == nil {
 		cc.c.SetDeadline(time.Time{})
 		cc.tls, cc.io = conn, conn
@@ -81,19 +98,38 @@ func (cc *clientConn) handshake(t *loop.Task, form *listenerForm) bool {
 		reason = ClientAborted
 	}
 	cc.listener.ended[reason].Add(1)
-	cc.record(t, reason, "handshake")
+	cc.listener.server.log.Debug("handshake failed", "listener", cc.listener.name, "client", cc.address, "cause", err)
+	cc.record(t, began, reason, handshakeDetail(err))
 	return false
 }
 
+// handshakeDetail says where the terminator tells what went wrong.
+func handshakeDetail(err error) string {
+	var told interface{ Detail() string }
+	if errors.As(err, &told) {
+		return "handshake_" + told.Detail()
+	}
+	return "handshake"
+}
+
 // record logs a connection that never came to an exchange.
-func (cc *clientConn) record(t *loop.Task, reason Reason, detail string) {
+func (cc *clientConn) record(t *loop.Task, began time.Time, reason Reason, detail string) {
 	s := cc.listener.server
 	if s.options.AccessLog == nil {
 		return
 	}
 	s.options.AccessLog(&Record{
-		Time: t.Now(), Node: s.options.Node, Listener: cc.listener.name, Client: cc.remote(), TLS: cc.tls, Reason: reason, Detail: detail,
+		Time: began, Node: s.options.Node, Listener: cc.listener.name, Loop: t.Loop(), Client: cc.remote(), TLS: cc.facts,
+		Reason: reason, Detail: detail, Total: t.Now().Sub(began),
 	})
+}
+
+// scheme is the connection's own: the listener may speak another protocol by now.
+func (cc *clientConn) scheme() string {
+	if cc.tls != nil {
+		return "https"
+	}
+	return "http"
 }
 
 func (cc *clientConn) remote() netip.AddrPort { return cc.c.RemoteAddrPort() }
@@ -130,19 +166,61 @@ func (cc *clientConn) serve(t *loop.Task) {
 
 // park leaves the connection to the loop until its next request, or its idle time.
 func (cc *clientConn) park(t *loop.Task) {
-	l := cc.listener
-	l.parked[t.Loop()].add(cc, t.Loop())
-	cc.c.Park(t.Now().Add(l.served.Load().timeouts.KeepAliveIdle), cc.resume)
+	form := cc.listener.served.Load()
+	cc.idleUntil = earliest(t.Now().Add(form.timeouts.KeepAliveIdle), after(cc.since, form.age))
+	cc.unacked = math.MaxInt
+	cc.parkUntil(t, earliest(cc.idleUntil, t.Now().Add(form.timeouts.WriteStall)))
+}
+
+func (cc *clientConn) parkUntil(t *loop.Task, deadline time.Time) {
+	cc.listener.parked[t.Loop()].add(cc, t.Loop())
+	cc.c.Park(deadline, cc.resume)
+}
+
+// trusted reports whether the peer is a proxy of ours.
+func (cc *clientConn) trusted(form *listenerForm) bool {
+	if cc.judgedBy != form {
+		address := cc.remote().Addr().WithZone("")
+		cc.judgedBy = form
+		cc.trust = slices.ContainsFunc(form.trusted, func(p netip.Prefix) bool { return p.Contains(address) })
+	}
+	return cc.trust
+}
+
+// lastRequest reports whether the client's connection is to end with the request that it is at.
+func (x *exchange) lastRequest() bool {
+	cc, form := x.client, x.form
+	return cc.listener.leaving() || cc.requests >= form.requestsMax || form.age >= 0 && x.t.Now().Sub(cc.since) >= form.age
 }
 
 // wake is the first task after parking.
 func (cc *clientConn) wake(t *loop.Task, c *loop.Conn) {
 	cc.listener.parked[cc.loop].remove(cc)
-	if c.TimedOut() {
+	switch {
+	case !c.TimedOut():
+		cc.serve(t)
+	case !t.Now().Before(cc.idleUntil) || cc.listener.leaving():
 		cc.close(t)
-		return
+	default:
+		cc.look(t)
 	}
-	cc.serve(t)
+}
+
+// look is what happens to a parked connection once it has been idle for the write stall's time: the kernel may still hold
+// all of an answer that the client does not read. One that has taken nothing since the last look is given up.
+func (cc *clientConn) look(t *loop.Task) {
+	before := cc.unacked
+	cc.unacked = cc.c.Unacked()
+	switch {
+	case cc.unacked == 0:
+		cc.parkUntil(t, cc.idleUntil)
+	case cc.unacked < before:
+		cc.parkUntil(t, earliest(cc.idleUntil, t.Now().Add(cc.listener.served.Load().timeouts.WriteStall)))
+	default:
+		cc.c.Reset()
+		cc.tls = nil
+		cc.close(t)
+	}
 }
 
 // close ends the connection and counts it. A TLS peer is told, if its window takes an alert.

@@ -45,7 +45,10 @@ type exchange struct {
 	tries     int
 	sent      bool      // the kernel took some of the request in this try
 	heard     bool      // some of an answer has come in this try
+	interim   bool      // an interim answer has gone to the client
 	sentAt    time.Time // when the last of the request was given to the connection
+	tryBy     time.Time // when the answer's head must be there; zero: no such limit
+	requestBy time.Time // when the answer must be through; zero: no such limit
 
 	closing bool // the connection ends after this exchange
 	aborted bool // the answer is cut short, or there is none to give
@@ -131,6 +134,9 @@ func (x *exchange) serveRequest() step {
 	if f != nil {
 		return x.refuse(f)
 	}
+	if string(x.req.Path) == x.form.healthPath {
+		return x.respond(x.client.listener.readiness())
+	}
 	table := x.server.table.Load()
 	x.route = table.lookup(x.client.listener.name, x.req.Host, x.req.Path)
 	switch {
@@ -138,7 +144,11 @@ func (x *exchange) serveRequest() step {
 		return x.respond(answerOptions)
 	case x.route == nil:
 		return x.refuse(faultNoRoute)
-	case x.route.respond != nil:
+	}
+	if f = x.admit(); f != nil {
+		return x.refuse(f)
+	}
+	if x.route.respond != nil {
 		return x.respond(x.route.respond)
 	}
 	for {
@@ -151,6 +161,9 @@ func (x *exchange) serveRequest() step {
 		}
 		if f == nil {
 			f = x.readResponse()
+		}
+		if f == nil {
+			f = x.retryStatus()
 		}
 		if f == nil {
 			break
@@ -172,6 +185,7 @@ func (x *exchange) serveRequest() step {
 // finish ends an exchange: counts and logs it, gives buffers back and says what the connection does next.
 func (x *exchange) finish(f *fault) step {
 	x.count(f)
+	behind := !x.in.empty() || !x.up.in.empty()
 	x.releaseBuffers()
 	if x.retrying {
 		x.route.pool.endRetry()
@@ -188,7 +202,7 @@ func (x *exchange) finish(f *fault) step {
 			x.in, x.up.in = x.up.in, window{}
 		}
 		return nextRequest
-	case !x.up.done:
+	case !x.up.done, behind:
 		return lingerConn
 	}
 	return closeConn
@@ -212,6 +226,7 @@ func (x *exchange) count(f *fault) {
 		r.Backend = x.backend.name
 	}
 	l.requests[r.Status/100].Add(1)
+	x.countTraffic()
 	l.ended[r.Reason].Add(1)
 	if f != nil && f.cause != nil {
 		x.explain(f)
@@ -219,6 +234,19 @@ func (x *exchange) count(f *fault) {
 	if log := x.server.options.AccessLog; log != nil {
 		log(r)
 	}
+}
+
+// countTraffic counts the exchange on its route. A tunnel took as long as its 101.
+func (x *exchange) countTraffic() {
+	r, tr, pool := &x.rec, &x.client.listener.unrouted, (*Pool)(nil)
+	if x.route != nil {
+		tr, pool = x.route.traffic, x.route.pool
+	}
+	took := r.Total
+	if r.Status == 101 {
+		took = r.Head + r.Connect + r.FirstByte
+	}
+	tr.count(x.server, x.t.Loop(), r.Status/100, pool, x.backend, took)
 }
 
 // explain writes down the cause of a failure, which the access log's fixed words leave out.

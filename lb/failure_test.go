@@ -273,30 +273,31 @@ func TestResetBeforeAnswer(t *testing.T) {
 func TestRetryBudget(t *testing.T) {
 	p := newPool(&PoolConfig{Name: "p"}, nil)
 	for i := range retryBudgetMin {
-		if !p.beginRetry() {
+		if !p.beginRetry(retryBudgetPercent) {
 			t.Fatalf("retry %d refused", i)
 		}
 	}
-	if p.beginRetry() {
+	if p.beginRetry(retryBudgetPercent) {
 		t.Error("a pool without traffic takes more retries than the floor")
 	}
 	p.endRetry()
-	if !p.beginRetry() {
+	if !p.beginRetry(retryBudgetPercent) {
 		t.Error("a place given back is not taken")
 	}
 	b := &Backend{}
 	b.inFlight.Store(50)
 	p.members = []member{{backend: b, weight: 1}}
 	for i := retryBudgetMin; i < 10; i++ {
-		if !p.beginRetry() {
+		if !p.beginRetry(retryBudgetPercent) {
 			t.Fatalf("retry %d of 50 requests refused", i)
 		}
 	}
-	if p.beginRetry() {
+	if p.beginRetry(retryBudgetPercent) {
 		t.Error("more than a fifth")
 	}
 }
 
+// TestTruncated is case A29.
 func TestTruncated(t *testing.T) {
 	for name, answer := range map[string]string{
 		"length": "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf",

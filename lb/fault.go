@@ -16,7 +16,8 @@ type fault struct {
 	status int    // our answer if none has begun; 0: there is nobody to tell
 	detail string // short and stable: the log's detail
 	retry  retry
-	cause  error // nil where detail says all
+	on     RetryOn // what the route must allow, if retry is elsewhere
+	cause  error   // nil where detail says all
 }
 
 // retry is where another try may succeed.
@@ -46,7 +47,12 @@ var (
 	faultNoBackend = &fault{reason: NoBackend, status: 503, detail: "no_eligible_backend"}
 	faultTruncated = &fault{reason: BackendTruncated, status: 502, detail: "ended_early"}
 	faultInterim   = &fault{reason: BackendAborted, status: 502, detail: "too_many_interim_answers"}
-	faultStalled   = &fault{reason: ClientTimeout, detail: "write_stall"}
+	faultBodySize  = &fault{reason: Limited, status: 413, detail: "body_size"}
+	// faultStatus is a whole answer that the route does not want: no failure of the backend's, and never the client's.
+	faultStatus = &fault{reason: OK, detail: "status_5xx", retry: elsewhere, on: OnStatus5xx}
+	// faultGone: the client has reset its connection while an answer was awaited or under way. Its FIN alone is no such thing.
+	faultGone    = &fault{reason: ClientAborted, detail: "gone"}
+	faultStalled = &fault{reason: ClientTimeout, detail: "write_stall"}
 )
 
 // clientFault judges a failed read from or write to the client.

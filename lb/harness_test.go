@@ -62,7 +62,7 @@ type setup struct {
 	listener ListenerConfig
 	tls      Terminator
 	log      func(*Record) // before the journal's
-	unlogged bool          // no journal
+	unlogged bool          // no journal, only log
 }
 
 func start(t *testing.T, cfg setup) *node {
@@ -74,7 +74,7 @@ func start(t *testing.T, cfg setup) *node {
 	n := &node{t: t, engine: engine, before: cfg.log, logged: make(chan struct{}, 1<<16)}
 	options := Options{Engine: engine, Terminator: cfg.tls, AccessLog: n.log, Node: "n1"}
 	if cfg.unlogged {
-		options.AccessLog = nil
+		options.AccessLog = cfg.log
 	}
 	n.Server = NewServer(options)
 	t.Cleanup(n.stop)
@@ -116,7 +116,7 @@ func (n *node) log(r *Record) {
 		n.before(r)
 	}
 	kept := *r
-	for _, field := range []*[]byte{&kept.Method, &kept.Host, &kept.Path, &kept.Query, &kept.RequestID} {
+	for _, field := range []*[]byte{&kept.Method, &kept.Host, &kept.Path, &kept.Query, &kept.RequestID, &kept.Line, &kept.Target, &kept.UserAgent, &kept.Referer} {
 		*field = bytes.Clone(*field)
 	}
 	n.mu.Lock()

@@ -8,6 +8,7 @@ import (
 	"lbd/lb/lbtest"
 )
 
+// TestContinue is case A25: one 100, the body after it, and the final answer.
 func TestContinue(t *testing.T) {
 	onEngines(t, func(t *testing.T, kind string) {
 		b := lbtest.New(t, func(c *lbtest.Conn) {
@@ -41,7 +42,7 @@ func TestContinue(t *testing.T) {
 	})
 }
 
-// TestContinueRefused: the final answer comes in place of the 100; the client keeps its body, and the connection ends.
+// TestContinueRefused, a sibling of A25 and of A28: the final answer comes in place of the 100; the client keeps its body, and the connection ends.
 func TestContinueRefused(t *testing.T) {
 	onEngines(t, func(t *testing.T, kind string) {
 		b := lbtest.New(t, func(c *lbtest.Conn) {
@@ -60,7 +61,7 @@ func TestContinueRefused(t *testing.T) {
 	})
 }
 
-// TestSilentBackend: no 100 comes; the client sends its body after a while, and that is passed on.
+// TestSilentBackend, a sibling of A25: no 100 comes; the client sends its body after a while, and that is passed on.
 func TestSilentBackend(t *testing.T) {
 	onEngines(t, func(t *testing.T, kind string) {
 		n := start(t, setup{kind: kind, backends: addrs(lbtest.New(t, lbtest.Echo))})
@@ -71,7 +72,7 @@ func TestSilentBackend(t *testing.T) {
 	})
 }
 
-// TestEarlyAnswer: the backend refuses a large upload half-way. The answer reaches the client although it is still sending.
+// TestEarlyAnswer is case A28: the backend refuses a large upload half-way. The answer reaches the client although it is still sending.
 func TestEarlyAnswer(t *testing.T) {
 	onEngines(t, func(t *testing.T, kind string) {
 		b := lbtest.New(t, func(c *lbtest.Conn) {
@@ -159,6 +160,7 @@ func (r repeat) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
+// TestInterim is case A26: twenty 103s reach the client in order, and none a client of HTTP/1.0.
 func TestInterim(t *testing.T) {
 	onEngines(t, func(t *testing.T, kind string) {
 		const hints = "HTTP/1.1 103 Early Hints\r\nLink: </a.css>\r\n"
@@ -176,6 +178,7 @@ func TestInterim(t *testing.T) {
 	})
 }
 
+// TestTooManyInterim, a sibling of A26: there is a limit.
 func TestTooManyInterim(t *testing.T) {
 	onEngines(t, func(t *testing.T, kind string) {
 		b := lbtest.New(t, lbtest.Answer(strings.Repeat("HTTP/1.1 102 Processing\r\n\r\n", interimAnswersMax+1)+ok2))
@@ -187,7 +190,7 @@ func TestTooManyInterim(t *testing.T) {
 	})
 }
 
-// TestStreams: each piece reaches the client when it comes, without waiting for the next.
+// TestStreams is case A33: each piece reaches the client when it comes, without waiting for the next.
 func TestStreams(t *testing.T) {
 	onEngines(t, func(t *testing.T, kind string) {
 		next := make(chan struct{})

@@ -5,8 +5,11 @@ import (
 	"time"
 )
 
-// Defaults of what a configuration may set. Zero in a configuration means the default; none can be switched off, because a
-// wait or a size without an end is how one client harms the others.
+// Off, in a configuration, is a timeout that never ends. What guards a listener against its clients cannot be Off: a wait
+// or a size without an end is how one of them harms the others.
+const Off time.Duration = -1
+
+// Defaults of what a configuration may set. Zero in a configuration means the default.
 const (
 	// A handshake is two round trips and a few KiB; 10 s serves a phone on a bad line, not one that plays dead.
 	handshakeTimeout = 10 * time.Second
@@ -30,6 +33,10 @@ const (
 	idlePerBackend = 256
 	// Connections of one listener on this node.
 	listenerConnectionsMax = 1 << 20
+	// Retries of one request; the first try and a fresh connection for a stale one are not counted.
+	retryAttempts = 1
+	// Retries may be a fifth of the requests in flight at a pool, else a pool in trouble gets twice its load.
+	retryBudgetPercent = 20
 )
 
 // What no configuration sets.
@@ -37,14 +44,17 @@ const (
 	// How much sooner than the backend's own announced time an idle connection is closed: its close and our request would
 	// cross on the wire.
 	keepAliveMargin = time.Second
-	// Retries of one request to other backends; the first try and a fresh connection for a stale one are not counted.
-	retriesMax = 1
-	// Retries may be a fifth of the requests in flight at a pool, else a pool in trouble gets twice its load.
-	retryBudgetShare = 5
-	// But a pool with little traffic may retry.
+	// A request that fails this often fails everywhere.
+	retryAttemptsMax = 5
+	// However few requests are in flight: a pool with little traffic may retry.
 	retryBudgetMin = 3
+	// A trusted peer's request id goes into logs and answers of ours: long enough for two UUIDs or a trace id with a span.
+	requestIDBytesMax = 128
 	// Interim answers (1xx) before the final one. Real ones send a 100, a 103 or progress every few seconds.
 	interimAnswersMax = 64
+	// How often within its time a client that takes nothing is asked what it has acknowledged: it is given up at most that
+	// part of its time too late.
+	stallLooks = 4
 	// How long and how much we read from a client after an answer that closes the connection, so that its unread bytes do not
 	// make the kernel reset the connection and destroy the answer.
 	lingerTimeout  = 2 * time.Second
@@ -62,9 +72,27 @@ const (
 	closeMissesMax = 100
 	// Exchanges kept for reuse by each loop; a few KiB each.
 	spareExchangesMax = 256
+	// What the log shows of a head that was refused: enough to recognise it.
+	refusedLineBytesMax = 512
 	// Backends that one request may be sent to.
-	triedBackendsMax = retriesMax + 1
+	triedBackendsMax = retryAttemptsMax + 1
 )
+
+// after returns when a timeout that begins now ends; the zero time if it is Off.
+func after(now time.Time, timeout time.Duration) time.Time {
+	if timeout < 0 {
+		return time.Time{}
+	}
+	return now.Add(timeout)
+}
+
+// earliest returns the first of two deadlines, of which zero times are none.
+func earliest(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
+}
 
 // Timeouts of a listener. Zero fields mean the defaults.
 type Timeouts struct {
@@ -85,14 +113,28 @@ func (t Timeouts) withDefaults() Timeouts {
 
 // Limits of a listener. Zero fields mean the defaults.
 type Limits struct {
-	Connections int // open at once on this node; 1,048,576
-	HeadBytes   int // of a request; 64 KiB
-	Fields      int // of a request head; 128
+	Connections   int           // open at once on this node; 1,048,576
+	Requests      int           // on one connection; no limit
+	ConnectionAge time.Duration // at which no further request is begun; no limit
+	HeadBytes     int           // of a request; 64 KiB
+	Fields        int           // of a request head; 128
 }
 
-// RouteTimeouts are a route's own. Zero fields mean the defaults.
+// RouteTimeouts are a route's own. Zero fields mean the defaults; any may be Off.
 type RouteTimeouts struct {
 	FirstByte time.Duration // from the request's last byte to the answer's first; 60 s
 	BodyIdle  time.Duration // between two pieces of a body, either way; 30 s
+	Request   time.Duration // from the head's first byte to the answer's last, retries included; Off
+	Try       time.Duration // from a try's connect, or the request's last byte if that is later, to the answer's head; Off
 	Tunnel    time.Duration // without traffic either way after an upgrade; 1 h
+}
+
+func (t RouteTimeouts) withDefaults() RouteTimeouts {
+	return RouteTimeouts{
+		FirstByte: cmp.Or(t.FirstByte, firstByteTimeout),
+		BodyIdle:  cmp.Or(t.BodyIdle, bodyIdleTimeout),
+		Request:   cmp.Or(t.Request, Off),
+		Try:       cmp.Or(t.Try, Off),
+		Tunnel:    cmp.Or(t.Tunnel, tunnelIdleTimeout),
+	}
 }

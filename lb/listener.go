@@ -1,11 +1,15 @@
 package lb
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"math"
 	"net"
+	"net/netip"
 	"slices"
 	"sync/atomic"
+	"time"
 
 	"lbd/lb/http1"
 	"lbd/lb/loop"
@@ -18,6 +22,11 @@ type ListenerConfig struct {
 	TLS       bool     // the server's Terminator decides how
 	Timeouts  Timeouts
 	Limits    Limits
+
+	Trusted     []netip.Prefix // proxies of ours: what they say of their clients is kept
+	Forwarded   bool           // backends get Forwarded (RFC 7239), too
+	Underscores bool           // backends get X_Forwarded_For and its like as they came
+	HealthPath  string         // answered by the listener: 200, or 503 while it leaves; empty: none
 }
 
 // listener accepts connections for one name on all its addresses.
@@ -27,6 +36,8 @@ type listener struct {
 	served atomic.Pointer[listenerForm]
 	closed atomic.Bool  // unlistened: connections end with their request
 	parked []parkedList // one per loop
+
+	unrouted traffic // of requests that no route took
 
 	sockets []socket // in configured order; written by the publisher alone, under Server.mu
 
@@ -38,10 +49,17 @@ type listener struct {
 // listenerForm is a listener's configuration, compiled: what a connection reads.
 type listenerForm struct {
 	tls      bool
-	scheme   string
 	timeouts Timeouts
 	limits   http1.Limits
 	max      int64 // connections
+
+	requestsMax int           // of one connection
+	age         time.Duration // of a connection; Off: no limit
+
+	trusted     []netip.Prefix
+	forwarded   bool
+	underscores bool
+	healthPath  string
 }
 
 type listenerCounters struct {
@@ -54,13 +72,17 @@ type listenerCounters struct {
 func newForm(cfg *ListenerConfig) *listenerForm {
 	f := &listenerForm{
 		tls:      cfg.TLS,
-		scheme:   "http",
 		timeouts: cfg.Timeouts.withDefaults(),
 		limits:   http1.DefaultLimits,
 		max:      listenerConnectionsMax,
-	}
-	if cfg.TLS {
-		f.scheme = "https"
+
+		requestsMax: cmp.Or(cfg.Limits.Requests, math.MaxInt),
+		age:         cmp.Or(cfg.Limits.ConnectionAge, Off),
+
+		trusted:     slices.Clone(cfg.Trusted),
+		forwarded:   cfg.Forwarded,
+		underscores: cfg.Underscores,
+		healthPath:  cfg.HealthPath,
 	}
 	if cfg.Limits.HeadBytes > 0 {
 		f.limits.HeadBytes = cfg.Limits.HeadBytes
@@ -82,7 +104,7 @@ func (s *Server) Listen(cfg ListenerConfig) error {
 	l := s.listeners[cfg.Name]
 	s.mu.Unlock()
 	if l == nil {
-		l = &listener{name: cfg.Name, server: s, parked: newParkedLists(s.options.Engine.Loops())}
+		l = &listener{name: cfg.Name, server: s, parked: newParkedLists(s.options.Engine.Loops()), unrouted: traffic{listener: cfg.Name}}
 	}
 	form := newForm(&cfg)
 	if form.tls && s.options.Terminator == nil {
@@ -179,6 +201,14 @@ func (l *listener) close() {
 
 // leaving reports whether connections of the listener should end with the request that they are at.
 func (l *listener) leaving() bool { return l.closed.Load() || l.server.draining.Load() }
+
+// readiness is the answer of the health path.
+func (l *listener) readiness() *answer {
+	if l.leaving() {
+		return answerDraining
+	}
+	return answerReady
+}
 
 // Addresses returns where the listener of that name accepts, in configured order and with the ports in use; nil if there is
 // none.

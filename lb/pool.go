@@ -80,18 +80,22 @@ func (p *Pool) refresh() {
 	p.eligible.Store(next)
 }
 
-// pick returns the backend whose turn it is, one that is not in tried if there is any, and nil if none is eligible.
+// pick returns the backend whose turn it is, one that is not in tried if there is any, and nil if none is eligible. A retry
+// takes no turn: else the backend behind the one that fails would get nothing but retries, and that one every first try.
 func (p *Pool) pick(tried []*Backend) *Backend {
 	e := p.eligible.Load()
 	if e.policy == nil {
 		return nil
 	}
-	picked := e.backends[e.policy.Pick(p.turn.Add(1))]
+	if len(tried) == 0 {
+		return e.backends[e.policy.Pick(p.turn.Add(1))]
+	}
+	var picked *Backend
 	for range len(e.backends) {
+		picked = e.backends[e.policy.Pick(rand.Uint64())]
 		if !slices.Contains(tried, picked) {
 			return picked
 		}
-		picked = e.backends[e.policy.Pick(p.turn.Add(1))]
 	}
 	for _, b := range e.backends {
 		if !slices.Contains(tried, b) {
@@ -101,13 +105,14 @@ func (p *Pool) pick(tried []*Backend) *Backend {
 	return picked
 }
 
-// beginRetry takes a place in the retry budget, which the caller gives back with endRetry.
-func (p *Pool) beginRetry() bool {
+// beginRetry takes a place in the retry budget, which the caller gives back with endRetry. The budget is a share of the
+// requests in flight, in percent.
+func (p *Pool) beginRetry(percent int) bool {
 	active := int64(0)
 	for _, m := range p.members {
 		active += m.backend.inFlight.Load()
 	}
-	if p.retry.Add(1) <= max(retryBudgetMin, active/retryBudgetShare) {
+	if p.retry.Add(1) <= max(retryBudgetMin, active*int64(percent)/100) {
 		return true
 	}
 	p.retry.Add(-1)

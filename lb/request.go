@@ -1,6 +1,10 @@
 package lb
 
 import (
+	"math"
+	"strings"
+	"time"
+
 	"lbd/lb/http1"
 	"lbd/lb/loop"
 )
@@ -26,6 +30,7 @@ func (x *exchange) readRequest() (step, *fault) {
 			return nextRequest, x.headRead()
 		}
 		if err != http1.ErrIncomplete {
+			x.rec.Line = refusedLine(x.in.bytes())
 			return nextRequest, badRequest(err)
 		}
 		room := x.in.room(x.t, form.limits.HeadBytes)
@@ -39,6 +44,7 @@ func (x *exchange) readRequest() (step, *fault) {
 			}
 		}
 		if n == 0 {
+			x.rec.Line = refusedLine(x.in.bytes())
 			return nextRequest, clientFault(err, "head")
 		}
 		x.in.filled(n)
@@ -61,11 +67,14 @@ func (x *exchange) firstBytes() step {
 // begun starts the record of a request.
 func (x *exchange) begun() {
 	l := x.client.listener
-	x.rec = Record{Time: x.t.Now(), Node: x.server.options.Node, Listener: l.name, Client: x.client.remote(), TLS: x.client.tls}
-	x.closing, x.aborted = false, false
+	x.rec = Record{
+		Time: x.t.Now(), Node: x.server.options.Node, Listener: l.name, Loop: x.t.Loop(), Client: x.client.remote(), TLS: x.client.facts,
+	}
+	x.closing, x.aborted, x.interim = false, false, false
 	x.tries, x.wantFresh = 0, false
-	x.route = nil
-	x.up.done, x.up.bytes = false, 0
+	x.route, x.requestBy, x.tryBy = nil, time.Time{}, time.Time{}
+	x.up.done, x.up.bytes, x.up.bytesMax = false, 0, math.MaxInt64
+	x.client.requests++
 	x.rec.RequestID = x.requestID()
 }
 
@@ -73,15 +82,58 @@ func (x *exchange) begun() {
 func (x *exchange) headRead() *fault {
 	r := &x.rec
 	r.Head = x.t.Now().Sub(r.Time)
+	r.Target = x.req.Target
+	if id, ok := x.req.Fields.Get("x-request-id"); ok && x.client.trusted(x.form) && isRequestID(id) {
+		r.RequestID = id
+	}
 	r.Method, r.Host, r.Path, r.Query, r.Minor = x.req.Method, x.req.Host, x.req.Path, x.req.Query, x.req.Minor
+	if x.server.options.AccessLog != nil {
+		r.UserAgent, _ = x.req.Fields.Get("user-agent")
+		r.Referer, _ = x.req.Fields.Get("referer")
+	}
 	x.closing = !x.req.KeepAlive
 	x.req.StartBody(&x.up.body)
 	x.up.begin(&x.req)
-	if x.req.EncodedSlash {
+	return nil
+}
+
+// isRequestID reports whether a trusted peer's id may stand in a log and in an answer as it is.
+func isRequestID(id []byte) bool {
+	if len(id) == 0 || len(id) > requestIDBytesMax {
+		return false
+	}
+	for _, c := range id {
+		switch {
+		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', strings.IndexByte("-._~:/+=@", c) >= 0:
+		default:
+			return false
+		}
+	}
+	return true
+}
+
+// admit applies what the route demands of a request's head, and begins the request's own time.
+func (x *exchange) admit() *fault {
+	switch {
+	case x.req.EncodedSlash && !x.route.encodedSlash:
 		return badRequest(http1.ErrEncodedSlash)
+	case x.req.Framing == http1.Length && x.req.Length > x.route.bodyBytesMax:
+		return faultBodySize
+	}
+	x.up.bytesMax = x.route.bodyBytesMax
+	if x.route.pool != nil {
+		x.requestBy = after(x.rec.Time, x.route.timeouts.Request)
 	}
 	return nil
 }
+
+// inTime returns the deadline of what a try waits for: the given one, or the try's or the request's own if that is earlier.
+func (x *exchange) inTime(deadline time.Time) time.Time {
+	return earliest(earliest(deadline, x.tryBy), x.requestBy)
+}
+
+// overdue reports whether the request's own time is over.
+func (x *exchange) overdue() bool { return !x.requestBy.IsZero() && !x.t.Now().Before(x.requestBy) }
 
 // badRequest turns the parser's refusal into a fault.
 func badRequest(err error) *fault {
@@ -99,21 +151,23 @@ func (x *exchange) sendRequest() *fault {
 			return f
 		}
 	}
-	queued := 0
+	queued, deadline := 0, x.inTime(x.t.Now().Add(writeStallTimeout))
 	if !x.up.done {
-		queued = queuedBytesMax // both directions move from here on: neither may wait for the other
+		// Both directions move from here on, and neither may wait for the other: await has the deadlines.
+		queued, deadline = queuedBytesMax, time.Time{}
 	}
 	x.conn.c.SetQueued(queued)
-	x.conn.c.SetWriteDeadline(x.t.Now().Add(writeStallTimeout))
+	x.conn.c.SetWriteDeadline(deadline)
+	x.up.broken = false // it may have been, in the try before
 	n, err := x.conn.c.Write(x.first)
 	x.sentAt, x.sent, x.heard = x.t.Now(), n > 0, false
 	switch {
 	case err == nil:
 		return nil
 	case isTimeout(err):
-		return &fault{reason: BackendTimeout, status: 504, detail: "send", cause: err}
+		return &fault{reason: BackendTimeout, status: 504, detail: "send", cause: err, retry: x.retryAfterSilence(), on: OnFirstByteTimeout}
 	case n == 0:
-		return &fault{reason: BackendAborted, status: 502, detail: "send", cause: err, retry: x.retryAfterReset()}
+		return &fault{reason: BackendAborted, status: 502, detail: "send", cause: err, retry: x.retryAfterReset(), on: OnReset}
 	}
 	x.up.broken = true // it may have answered before it closed: the reader finds out
 	return nil
@@ -123,7 +177,8 @@ func (x *exchange) sendRequest() *fault {
 func (x *exchange) writeFirst() *fault {
 	cc := x.client
 	x.edit = http1.RequestEdit{
-		Host: x.hostIfNone(), ClientAddress: cc.address, Scheme: x.form.scheme, Port: cc.port, RequestID: x.rec.RequestID, Via: via,
+		Host: x.hostIfNone(), ClientAddress: cc.address, Scheme: cc.scheme(), Port: cc.port, RequestID: x.rec.RequestID, Via: via,
+		Trusted: cc.trusted(x.form), Forwarded: x.form.forwarded, AllowUnderscores: x.form.underscores,
 	}
 	x.first = x.req.Append(x.t.Buffer()[:0], &x.edit)
 	if x.up.done {
@@ -147,25 +202,4 @@ func (x *exchange) hostIfNone() []byte {
 		return nil
 	}
 	return []byte(x.backend.name)
-}
-
-// retryAfterReset says where a request may be sent again when its connection broke before an answer: if the kernel took
-// none of it, or if doing it twice is doing it once, no harm is possible.
-func (x *exchange) retryAfterReset() retry {
-	switch {
-	case x.heard, x.up.beyond, x.sent && !idempotent(x.req.Method):
-		return never
-	case x.conn.reused:
-		return fresh
-	}
-	return elsewhere
-}
-
-// idempotent: RFC 9110 9.2.2. TRACE never comes here.
-func idempotent(method []byte) bool {
-	switch string(method) {
-	case "GET", "HEAD", "OPTIONS", "PUT", "DELETE":
-		return true
-	}
-	return false
 }

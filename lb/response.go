@@ -2,6 +2,7 @@ package lb
 
 import (
 	"io"
+	"math"
 	"time"
 
 	"lbd/lb/http1"
@@ -46,14 +47,14 @@ func (x *exchange) readResponse() *fault {
 func (x *exchange) moreHead() *fault {
 	in := &x.conn.in
 	for {
+		timeouts := &x.route.timeouts
+		deadline := after(x.sentAt, timeouts.FirstByte)
 		if !x.up.done {
 			x.sentAt = x.t.Now()
+			x.tryBy = after(x.sentAt, timeouts.Try)
+			deadline = after(x.sentAt, timeouts.BodyIdle)
 		}
-		deadline := x.sentAt.Add(x.route.timeouts.FirstByte)
-		if !x.up.done {
-			deadline = x.sentAt.Add(x.route.timeouts.BodyIdle)
-		}
-		if f := x.await(loop.Want{Conn: x.conn.c, Read: true}, deadline); f != nil {
+		if f := x.await(loop.Want{Conn: x.conn.c, Read: true}, x.inTime(deadline)); f != nil {
 			return f
 		}
 		// Only now: a thousand requests that wait for slow backends hold no buffers for their answers.
@@ -69,7 +70,7 @@ func (x *exchange) moreHead() *fault {
 			}
 			continue
 		case !x.heard:
-			return &fault{reason: BackendAborted, status: 502, detail: "no_answer", cause: err, retry: x.retryAfterReset()}
+			return &fault{reason: BackendAborted, status: 502, detail: "no_answer", cause: err, retry: x.retryAfterReset(), on: OnReset}
 		}
 		return &fault{reason: BackendAborted, status: 502, detail: "answer_head", cause: err}
 	}
@@ -80,6 +81,7 @@ func (x *exchange) relayInterim() *fault {
 	if x.req.Minor == 0 {
 		return nil
 	}
+	x.interim = true
 	x.reply = http1.ResponseEdit{Minor: x.req.Minor, Via: via}
 	x.borrowOut()
 	x.out = x.resp.Append(x.out, &x.reply)
@@ -92,7 +94,7 @@ func (x *exchange) relayInterim() *fault {
 func (x *exchange) sendResponse() *fault {
 	framing := x.resp.ClientFraming(x.req.Minor)
 	// An answer that comes before the request's end is the last: what follows on the connection is nobody's request.
-	x.closing = x.closing || !x.up.done || x.up.broken || framing == http1.UntilClose || x.client.listener.leaving()
+	x.closing = x.closing || !x.up.done || x.up.broken || framing == http1.UntilClose || x.lastRequest()
 	x.reply = http1.ResponseEdit{
 		Framing: framing, Close: x.closing, Minor: x.req.Minor, Date: x.date(), Via: via,
 	}
@@ -109,8 +111,11 @@ func (x *exchange) sendResponse() *fault {
 			return f
 		}
 		x.out = x.out[:0]
-		if x.down.Done() {
+		switch {
+		case x.down.Done():
 			return nil
+		case x.overdue(): // a body that never makes us wait
+			return &fault{reason: BackendTimeout, detail: "request_time"}
 		}
 		if f := x.moreBody(); f != nil {
 			return f
@@ -165,7 +170,7 @@ func (x *exchange) moreBody() *fault {
 		case n > 0:
 			return nil
 		case err == loop.ErrWouldBlock:
-			f := x.await(loop.Want{Conn: x.conn.c, Read: true}, x.t.Now().Add(x.route.timeouts.BodyIdle))
+			f := x.await(loop.Want{Conn: x.conn.c, Read: true}, after(x.t.Now(), x.route.timeouts.BodyIdle))
 			if f != nil {
 				return f
 			}
@@ -181,21 +186,39 @@ func (x *exchange) moreBody() *fault {
 }
 
 // put writes p to the client. It returns when the kernel has all of it, so that what a slow client does not read is not
-// read from the backend either. Slow is no fault: only a client that takes nothing for the listener's time is given up.
+// read from the backend either. Slow is no fault: only a client that acknowledges nothing for the listener's time is given up.
 func (x *exchange) put(p []byte) *fault {
 	c := x.client.c
-	stall := x.form.timeouts.WriteStall
 	if len(p) > 0 {
 		if _, err := x.client.io.Write(p); err != nil {
 			return clientFault(err, "answer")
 		}
 	}
-	for left := c.Pending(); left > 0; {
-		f := x.await(loop.Want{Conn: c, Write: true}, x.t.Now().Add(stall))
-		before := left
-		left = c.Pending()
-		if f != nil && !(f == faultStalled && left < before) {
+	if c.Pending() == 0 {
+		return nil
+	}
+	return x.drain()
+}
+
+// drain waits until the kernel has what is pending for the client. The kernel takes more only when a large part of its buffer,
+// which may be megabytes, is free: at 1 kB/s that is minutes. So what the client has acknowledged is looked at meanwhile.
+func (x *exchange) drain() *fault {
+	c, stall := x.client.c, x.form.timeouts.WriteStall
+	left, moved := math.MaxInt, x.t.Now()
+	for c.Pending() > 0 {
+		f := x.await(loop.Want{Conn: c, Write: true}, x.t.Now().Add(stall/stallLooks))
+		if f != nil && f != faultStalled {
 			return f
+		}
+		if _, err := c.Write(nil); err != nil {
+			return clientFault(err, "answer")
+		}
+		before := left
+		if left = c.Unacked(); left < before {
+			moved = x.t.Now()
+		} else if x.t.Now().Sub(moved) >= stall {
+			c.Reset() // an orderly end would wait behind what it does not read
+			return faultStalled
 		}
 	}
 	return nil

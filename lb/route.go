@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 )
 
@@ -16,6 +17,9 @@ type RouteConfig struct {
 	Matches   []Match  // any of them; none: any request
 	Forward   *Forward
 	Respond   *Respond
+
+	BodyBytesMax int64 // of a request's body; 0: no limit
+	EncodedSlash bool  // a path may hold %2F or %5C
 }
 
 // Match is a condition on the normalised path: the whole of it, or its first segments. Both empty: any path.
@@ -28,6 +32,7 @@ type Match struct {
 type Forward struct {
 	Pool     string
 	Timeouts RouteTimeouts
+	Retry    Retry
 }
 
 // Respond is a fixed answer.
@@ -40,16 +45,23 @@ type Respond struct {
 // Header is one field of a fixed answer.
 type Header struct{ Name, Value string }
 
-// route is a compiled RouteConfig: immutable, shared by every place of the table that leads to it.
+// route is a compiled RouteConfig on one of its listeners: immutable once served, shared by every place of the table that
+// leads to it there.
 type route struct {
 	name     string
-	pool     *Pool // nil: respond
+	listener string
+	traffic  *traffic // from the server, when the table is set
+	pool     *Pool    // nil: respond
 	timeouts RouteTimeouts
+	retry    Retry
 	respond  *answer
+
+	bodyBytesMax int64
+	encodedSlash bool
 }
 
 func newRoute(cfg *RouteConfig, pools map[string]*Pool) (*route, error) {
-	r := &route{name: cfg.Name}
+	r := &route{name: cfg.Name, bodyBytesMax: cmp.Or(cfg.BodyBytesMax, math.MaxInt64), encodedSlash: cfg.EncodedSlash}
 	switch {
 	case (cfg.Forward == nil) == (cfg.Respond == nil):
 		return nil, fmt.Errorf("route %q: needs exactly one action", cfg.Name)
@@ -61,12 +73,7 @@ func newRoute(cfg *RouteConfig, pools map[string]*Pool) (*route, error) {
 	if r.pool == nil {
 		return nil, fmt.Errorf("route %q: no pool %q", cfg.Name, cfg.Forward.Pool)
 	}
-	t := cfg.Forward.Timeouts
-	r.timeouts = RouteTimeouts{
-		FirstByte: cmp.Or(t.FirstByte, firstByteTimeout),
-		BodyIdle:  cmp.Or(t.BodyIdle, bodyIdleTimeout),
-		Tunnel:    cmp.Or(t.Tunnel, tunnelIdleTimeout),
-	}
+	r.timeouts, r.retry = cfg.Forward.Timeouts.withDefaults(), cfg.Forward.Retry.withDefaults()
 	return r, nil
 }
 
@@ -75,6 +82,7 @@ func newRoute(cfg *RouteConfig, pools map[string]*Pool) (*route, error) {
 type Table struct {
 	listeners map[string]*hosts
 	pools     []*Pool
+	routes    []*route // each once for each of its listeners
 }
 
 // NewTable compiles routes, given oldest first: where two cannot be told apart the older one wins. It fails on a route
@@ -97,8 +105,17 @@ func NewTable(routes []RouteConfig, pools []*Pool) (*Table, error) {
 	return t, errors.Join(errs...)
 }
 
+// on returns the route as one of its listeners has it: what it counts is that listener's.
+func (r *route) on(listener string) *route {
+	c := *r
+	c.listener = listener
+	return &c
+}
+
 func (t *Table) add(cfg *RouteConfig, r *route) {
 	for _, name := range cfg.Listeners {
+		r := r.on(name)
+		t.routes = append(t.routes, r)
 		h := t.listeners[name]
 		if h == nil {
 			h = &hosts{exact: make(map[string]*paths), wildcard: make(map[string]*paths)}

@@ -14,7 +14,8 @@ import (
 // Terminator ends TLS on a connection.
 type Terminator interface {
 	// Handshake does the server's side of a handshake under the policy of the named listener. c is a *loop.Conn whose
-	// deadlines are set; the result reads and writes through it. It does not close c.
+	// deadlines are set; the result reads and writes through it. It does not close c. With an error the connection may be
+	// returned as far as it came, and the error may have a method Detail() string: a stable word for the access log.
 	Handshake(c net.Conn, listener string) (*tls.Conn, error)
 }
 
@@ -37,6 +38,8 @@ type Server struct {
 	table   atomic.Pointer[Table]
 	shards  []shard // one per loop
 
+	trafficShards int // places to count in, for each route and backend
+
 	connections atomic.Int64 // clients
 	retries     atomic.Int64
 	draining    atomic.Bool
@@ -45,6 +48,7 @@ type Server struct {
 	mu        sync.Mutex // listeners, backends and what of a Backend says so: readers are Stats and the publisher
 	listeners map[string]*listener
 	backends  map[string]*Backend
+	traffic   map[trafficKey]*traffic // of the served table's routes
 }
 
 // shard is what the tasks of one loop share. It belongs to that loop: no lock.
@@ -63,6 +67,8 @@ func NewServer(options Options) *Server {
 		emptied:   make(chan struct{}, 1),
 		listeners: make(map[string]*listener),
 		backends:  make(map[string]*Backend),
+
+		trafficShards: min(options.Engine.Loops(), trafficShardsMax),
 	}
 	if s.log == nil {
 		s.log = slog.Default()
@@ -113,9 +119,10 @@ func (s *Server) SetEligible(key string, eligible bool) {
 // SetTable makes t what is served, by one atomic store: a request sees the table before or t, whole. Backends that no pool
 // of t names are forgotten; their idle connections end by their idle time.
 func (s *Server) SetTable(t *Table) {
-	s.table.Store(t)
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.adopt(t)
+	s.table.Store(t)
 	for _, b := range s.backends {
 		b.pools = b.pools[:0]
 	}

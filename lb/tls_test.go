@@ -75,7 +75,7 @@ func TestTLS(t *testing.T) {
 	})
 }
 
-// TestTLSTruncated: over TLS an answer that is cut short must not end in a close_notify. A TLS 1.2 alert is seen by its
+// TestTLSTruncated, a sibling of A29: over TLS an answer that is cut short must not end in a close_notify. A TLS 1.2 alert is seen by its
 // record type.
 func TestTLSTruncated(t *testing.T) {
 	onEngines(t, func(t *testing.T, kind string) {

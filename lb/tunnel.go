@@ -71,6 +71,7 @@ func (x *exchange) tunnel() *fault {
 	}
 	x.releaseBuffers()
 	backend.c.SetQueued(queuedBytesMax)
+	backend.c.SetWriteDeadline(time.Time{}) // the request's
 	// What came behind the head: first in line. The head itself stays in its buffer for the record.
 	early := x.in.bytes()
 	x.in.skip(len(early))
@@ -90,7 +91,7 @@ func (x *exchange) tunnel() *fault {
 			continue
 		}
 		wants := down.want(up.want(x.wants[:0]))
-		if _, err := x.t.Wait(x.t.Now().Add(x.route.timeouts.Tunnel), wants...); err != nil {
+		if _, err := x.t.Wait(after(x.t.Now(), x.route.timeouts.Tunnel), wants...); err != nil {
 			return tunnelFault(err)
 		}
 	}

@@ -2,6 +2,7 @@ package lb
 
 import (
 	"io"
+	"os"
 	"time"
 
 	"lbd/lb/http1"
@@ -18,6 +19,8 @@ type upload struct {
 	in      window // read after the first buffer
 	out     []byte // as sent
 	bytes   int64
+
+	bytesMax int64 // of payload
 }
 
 // chunkOverhead is what framing may add to one piece: size line, CRLF, last chunk. Trailers are appended beyond.
@@ -37,8 +40,11 @@ func (u *upload) decode(w *window, limit int) ([]byte, *fault) {
 	data, n, err := u.body.Decode(src)
 	w.skip(n)
 	u.bytes += int64(len(data))
-	if err != nil {
+	switch {
+	case err != nil:
 		return nil, badRequest(err)
+	case u.bytes > u.bytesMax:
+		return nil, faultBodySize
 	}
 	return data, nil
 }
@@ -78,23 +84,35 @@ func (x *exchange) moveUpload() (bool, *fault) {
 			return false, f
 		}
 	}
+	keep := !u.beyond && len(w.bytes())+chunkOverhead <= cap(x.first)-len(x.first)
 	data, f := u.decode(w, loop.BufferBytes-chunkOverhead)
 	if f != nil {
 		return false, f
 	}
-	if u.out == nil {
-		u.out = x.t.Buffer()
-	}
-	out := u.frame(u.out[:0], data)
+	out := x.frameUpload(data, keep)
 	if len(out) == 0 {
 		return true, nil
 	}
-	u.beyond = true
+	u.beyond = !keep
 	if _, err := x.conn.c.Write(out); err != nil {
 		// The backend takes no more. It may have answered before, so the answer's reader is to find out.
 		u.broken = true
 	}
 	return true, nil
+}
+
+// frameUpload puts a piece of the body into its own buffer, or behind what is kept for a retry as long as that has room:
+// many clients send a small body in a packet of its own.
+func (x *exchange) frameUpload(data []byte, keep bool) []byte {
+	if keep {
+		before := len(x.first)
+		x.first = x.up.frame(x.first, data)
+		return x.first[before:]
+	}
+	if x.up.out == nil {
+		x.up.out = x.t.Buffer()
+	}
+	return x.up.frame(x.up.out[:0], data)
 }
 
 // readUpload reads more of the body.
@@ -119,10 +137,18 @@ func (x *exchange) readUpload() (bool, *fault) {
 // await waits until want is ready, or a piece of the request's body has moved; the caller looks again. Whatever an exchange
 // waits for once its head is read, it waits here: so the upload goes on meanwhile, in the same task.
 func (x *exchange) await(want loop.Want, deadline time.Time) *fault {
-	if moved, f := x.moveUpload(); moved || f != nil {
+	moved, f := x.moveUpload()
+	switch {
+	case f != nil:
 		return f
+	case x.overdue():
+		return x.late(want, os.ErrDeadlineExceeded)
+	case x.client.c.Broken():
+		return faultGone
+	case moved:
+		return nil
 	}
-	wants := append(x.wants[:0], want)
+	wants := also(append(x.wants[:0], want), loop.Want{Conn: x.client.c, Broken: true})
 	switch {
 	case x.conn == nil: // an answer of our own
 	case x.conn.c.Pending() > 0:
@@ -130,7 +156,7 @@ func (x *exchange) await(want loop.Want, deadline time.Time) *fault {
 	case !x.up.done && !x.up.broken:
 		wants = also(wants, loop.Want{Conn: x.client.c, Read: true})
 	}
-	if _, err := x.t.Wait(deadline, wants...); err != nil {
+	if _, err := x.t.Wait(earliest(deadline, x.requestBy), wants...); err != nil {
 		return x.late(want, err)
 	}
 	return nil
@@ -141,6 +167,7 @@ func also(wants []loop.Want, w loop.Want) []loop.Want {
 	for i := range wants {
 		if wants[i].Conn == w.Conn {
 			wants[i].Read, wants[i].Write = wants[i].Read || w.Read, wants[i].Write || w.Write
+			wants[i].Broken = wants[i].Broken || w.Broken
 			return wants
 		}
 	}
@@ -149,15 +176,23 @@ func also(wants []loop.Want, w loop.Want) []loop.Want {
 
 // late says whose fault it is that nothing moved.
 func (x *exchange) late(want loop.Want, err error) *fault {
+	f := &fault{reason: BackendTimeout, status: 504, detail: "answer", cause: err}
 	switch {
 	case !isTimeout(err):
 		return &fault{reason: Drained, status: 503, detail: "closing", cause: err}
-	case want.Conn == x.client.c:
+	case want.Conn == x.client.c && !x.overdue():
 		return faultStalled
+	case want.Conn == x.client.c:
+		f.reason, f.status = ClientTimeout, 0
 	case x.conn.c.Pending() > 0:
-		return &fault{reason: BackendTimeout, status: 504, detail: "send", cause: err}
+		f.detail = "send"
 	case !x.up.done && !x.up.broken:
-		return &fault{reason: ClientTimeout, status: 408, detail: "body", cause: err}
+		f.reason, f.status, f.detail = ClientTimeout, 408, "body"
+	default:
+		f.retry, f.on = x.retryAfterSilence(), OnFirstByteTimeout
 	}
-	return &fault{reason: BackendTimeout, status: 504, detail: "answer", cause: err}
+	if x.overdue() {
+		f.detail = "request_time"
+	}
+	return f
 }

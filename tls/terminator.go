@@ -74,7 +74,7 @@ func (t *Terminator) RemoveListener(name string) {
 
 // Handshake ends TLS on a fresh connection of a listener. The deadline is c's own; there is no context, which would close c
 // from another goroutine. On an error the alert has been sent, as far as the peer takes it, and c is the caller's to
-// close.
+// close; the connection is returned for what the client had said by then, and the error is a *HandshakeError.
 //
 // If c has a method Offload(func()), RSA keys sign through it.
 func (t *Terminator) Handshake(c net.Conn, listener string) (*tls.Conn, error) {
@@ -85,10 +85,20 @@ func (t *Terminator) Handshake(c net.Conn, listener string) (*tls.Conn, error) {
 	conn, err := l.handshake(c)
 	t.counts.observe(conn, err)
 	if err != nil {
-		return nil, fmt.Errorf("TLS handshake: %w", err)
+		return conn, &HandshakeError{err}
 	}
 	return conn, nil
 }
+
+// HandshakeError is a handshake that failed.
+type HandshakeError struct{ cause error }
+
+func (e *HandshakeError) Error() string { return "TLS handshake: " + e.cause.Error() }
+
+func (e *HandshakeError) Unwrap() error { return e.cause }
+
+// Detail is the word that counts it as a result in Stats.
+func (e *HandshakeError) Detail() string { return resultNames[resultOf(e.cause)] }
 
 func (t *Terminator) listener(name string) (*listener, error) {
 	if l := (*t.listeners.Load())[name]; l != nil {

@@ -3,6 +3,7 @@ package tlsterm
 import (
 	"bytes"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -291,8 +292,16 @@ func TestFailures(t *testing.T) {
 					defer near.Close()
 					test.spoil(near)
 				}()
-				if _, err := term.Handshake(far, "https"); err == nil || !strings.HasPrefix(err.Error(), "TLS handshake: ") {
-					t.Errorf("got %v", err)
+				conn, err := term.Handshake(far, "https")
+				var failed *HandshakeError
+				if !errors.As(err, &failed) || !strings.HasPrefix(err.Error(), "TLS handshake: ") {
+					t.Fatalf("got %v", err)
+				}
+				if failed.Detail() != test.want.Result {
+					t.Errorf("detail %q, want what is counted, %q", failed.Detail(), test.want.Result)
+				}
+				if name := conn.ConnectionState().ServerName; test.want.Result == "client_refused" && name != "a.org" {
+					t.Errorf("server name %q, want what the client asked for", name)
 				}
 				_ = far.Close()
 				if got := term.Stats(); !slices.Equal(got, []HandshakeCount{test.want}) {

@@ -25,8 +25,9 @@ type RequestEdit struct {
 	ClientCertChain []byte // RFC 9440 2.3
 
 	Rules *Rules
-	// AllowUnderscores lets a field through that differs from one in Rules only in "_" for "-".
-	// Twins of the fields that we obey or write ourselves never pass.
+	// AllowUnderscores lets a field through that differs from one in Rules, from X-Forwarded-* or
+	// from X-Request-Id only in "_" for "-". Twins of the fields that frame a message, describe its
+	// connection or vouch for a client never pass.
 	AllowUnderscores bool
 	Close            bool // the backend shall close the connection after its answer
 }
@@ -47,6 +48,9 @@ func (r *Request) Append(dst []byte, e *RequestEdit) []byte {
 	}
 	if !e.Trusted || e.Forwarded {
 		drop |= 1 << nameForwarded
+	}
+	if e.AllowUnderscores {
+		drop &^= 1 << nameLooseTwin
 	}
 	dst = r.Fields.appendKept(dst, drop, e.Rules, e.AllowUnderscores)
 	dst = r.appendForwarding(dst, e)

@@ -45,6 +45,9 @@ func (r *Response) Append(dst []byte, e *ResponseEdit) []byte {
 	if e.Framing != Chunked {
 		drop |= 1 << nameTrailer
 	}
+	if e.AllowUnderscores {
+		drop &^= 1 << nameLooseTwin
+	}
 	dst = r.Fields.appendKept(dst, drop, e.Rules, e.AllowUnderscores)
 	if len(e.Date) > 0 && r.Status >= 200 && !r.Fields.seen.has(nameDate) && !e.Rules.writes(nameDate) {
 		dst = appendLine(dst, "Date", e.Date)

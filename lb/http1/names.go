@@ -6,8 +6,9 @@ import "math/bits"
 type nameID uint8
 
 const (
-	nameOther nameID = iota
-	nameTwin         // a known name spelled with "_" for "-": never forwarded, never obeyed
+	nameOther     nameID = iota
+	nameTwin             // a known name spelled with "_" for "-": never forwarded, never obeyed
+	nameLooseTwin        // one of looseTwins spelled so: forwarded where underscores are allowed, never obeyed
 	nameHost
 	nameContentLength
 	nameTransferEncoding
@@ -73,7 +74,7 @@ const (
 	// thisHop are the fields that frame a message or belong to one connection. They are never
 	// copied; what the next hop needs of them is written anew (RFC 9110 7.6.1). "Proxy" is no
 	// registered field, but CGI turns it into HTTP_PROXY, and that into an attack.
-	thisHop nameSet = 1<<nameTwin | 1<<nameContentLength | 1<<nameTransferEncoding | 1<<nameConnection |
+	thisHop nameSet = 1<<nameTwin | 1<<nameLooseTwin | 1<<nameContentLength | 1<<nameTransferEncoding | 1<<nameConnection |
 		1<<nameKeepAlive | 1<<nameProxyConnection | 1<<nameTE | 1<<nameUpgrade |
 		1<<nameHTTP2Settings | 1<<nameProxyAuthenticate
 
@@ -81,6 +82,10 @@ const (
 	ownRequest nameSet = 1<<nameHost | 1<<nameExpect | 1<<nameXForwardedFor | 1<<nameXForwardedProto |
 		1<<nameXForwardedHost | 1<<nameXForwardedPort | 1<<nameXRequestID | 1<<nameClientCert |
 		1<<nameClientCertChain | 1<<nameEarlyData | 1<<nameProxy | 1<<nameProxyAuthorization
+
+	// looseTwins are fields whose other spelling can neither move the end of a message nor stand for somebody's identity.
+	looseTwins nameSet = 1<<nameXForwardedFor | 1<<nameXForwardedProto | 1<<nameXForwardedHost | 1<<nameXForwardedPort |
+		1<<nameXRequestID
 
 	// unnamed are fields that a Connection option cannot take away: routing, framing and what
 	// describes the connection itself.
@@ -124,6 +129,9 @@ func lookupName(name []byte, hash uint32) nameID {
 		case sameSpelling:
 			return id
 		case sameTwin:
+			if looseTwins.has(id) {
+				return nameLooseTwin
+			}
 			return nameTwin
 		}
 	}

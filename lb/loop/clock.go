@@ -1,6 +1,9 @@
 package loop
 
-import "time"
+import (
+	"sync/atomic"
+	"time"
+)
 
 // An instant is a moment in nanoseconds since the process started, on the
 // monotonic clock. 0 stands for "never": no deadline.
@@ -19,11 +22,37 @@ func at(t time.Time) instant {
 	return max(1, instant(t.Sub(epoch))+1)
 }
 
+// An anchor ties an instant to the wall clock, which may be set while the
+// process runs. It is renewed every second by whoever asks, so that logs and
+// Date headers follow; the monotonic part of the times made from it does not
+// move, so deadlines do not either.
+type anchor struct {
+	at   instant
+	wall time.Time
+}
+
+const anchorAge = instant(time.Second)
+
+var anchored atomic.Pointer[anchor]
+
+func init() { newAnchor() }
+
+func newAnchor() *anchor {
+	wall := time.Now()
+	a := &anchor{at: instant(wall.Sub(epoch)) + 1, wall: wall}
+	anchored.Store(a)
+	return a
+}
+
 func (i instant) time() time.Time {
 	if i == 0 {
 		return time.Time{}
 	}
-	return epoch.Add(time.Duration(i - 1))
+	a := anchored.Load()
+	if i-a.at > anchorAge {
+		a = newAnchor()
+	}
+	return a.wall.Add(time.Duration(i - a.at))
 }
 
 // passed reports whether a deadline lies at or before the moment n.

@@ -42,6 +42,10 @@ func (c *Conn) Write(p []byte) (int, error) { return c.on.write(p) }
 // and closes. It never waits.
 func (c *Conn) Close() error { return c.on.close() }
 
+// Reset closes without sending what is queued or still in the kernel; the peer
+// gets an error instead of an end.
+func (c *Conn) Reset() error { return c.on.reset() }
+
 // CloseWrite sends what is queued, waiting for it up to the write deadline, and
 // then a FIN; reading goes on.
 func (c *Conn) CloseWrite() error {
@@ -97,6 +101,15 @@ func (c *Conn) SetQueued(limit int) { c.queuedMax = int32(min(max(limit, 0), 1<<
 
 // Pending is the number of bytes written and not yet handed to the kernel.
 func (c *Conn) Pending() int { return c.on.pending() }
+
+// Unacked is the number of bytes written that the peer has not acknowledged: what
+// is pending and what the kernel holds. While a slow peer reads it falls long
+// before the kernel takes more. It costs a system call. Off Linux it is Pending.
+func (c *Conn) Unacked() int { return c.on.pending() + c.on.unacked() }
+
+// Broken reports whether the peer has reset the connection, or the kernel has
+// given it up. A peer that has only ended its side has not broken it.
+func (c *Conn) Broken() bool { return c.on.broken() }
 
 // Flush waits, up to the write deadline, until nothing is pending.
 func (c *Conn) Flush() error { return c.on.flush() }

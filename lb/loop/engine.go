@@ -74,8 +74,11 @@ type socket interface {
 	write(p []byte) (int, error)
 	flush() error
 	pending() int
+	unacked() int
+	broken() bool
 	closeWrite() error
 	close() error
+	reset() error
 	localAddr() net.Addr
 	owner() *Task
 	park(deadline instant, resume Handler)

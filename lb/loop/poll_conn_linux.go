@@ -16,6 +16,7 @@ type wantFlags uint8
 const (
 	wantRead wantFlags = 1 << iota
 	wantWrite
+	wantBroken
 )
 
 // pollConn is a socket in a loop's epoll set, edge-triggered. readable and
@@ -47,6 +48,7 @@ type pollConn struct {
 	readable bool
 	writable bool
 	ended    bool // RDHUP, HUP or ERR seen
+	failed   bool // HUP or ERR seen
 }
 
 const connEvents = unix.EPOLLIN | unix.EPOLLOUT | unix.EPOLLRDHUP | unix.EPOLLET
@@ -79,10 +81,13 @@ func (c *pollConn) event(l *pollLoop, flags uint32) {
 	if flags&(unix.EPOLLOUT|unix.EPOLLHUP|unix.EPOLLERR) != 0 {
 		c.writable = true
 	}
+	if flags&(unix.EPOLLHUP|unix.EPOLLERR) != 0 {
+		c.failed = true
+	}
 	switch {
 	case c.parked && c.readable:
 		c.unpark()
-	case c.waits&wantRead != 0 && c.readable, c.waits&wantWrite != 0 && c.writable:
+	case c.waits&wantRead != 0 && c.readable, c.waits&wantWrite != 0 && c.writable, c.waits&wantBroken != 0 && c.failed:
 		c.task.wake(nil, c.heavy)
 	}
 }
@@ -107,13 +112,16 @@ func (c *pollConn) owner() *Task {
 	return &c.task.Task
 }
 
-func (c *pollConn) want(read, write bool) {
+func (c *pollConn) want(w Want) {
 	c.waits = 0
-	if read {
+	if w.Read {
 		c.waits |= wantRead
 	}
-	if write {
+	if w.Write {
 		c.waits |= wantWrite
+	}
+	if w.Broken {
+		c.waits |= wantBroken
 	}
 }
 
@@ -227,6 +235,24 @@ func (c *pollConn) close() error {
 	}
 	c.shut()
 	return nil
+}
+
+func (c *pollConn) reset() error {
+	if !c.closed && c.task != nil && c.task == c.loop.current {
+		c.dropQueue()
+		// It can only fail on a descriptor that is none.
+		_ = unix.SetsockoptLinger(int(c.fd), unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
+	}
+	return c.close()
+}
+
+func (c *pollConn) broken() bool { return c.failed }
+
+func (c *pollConn) unacked() int {
+	if c.closed {
+		return 0
+	}
+	return outQueue(int(c.fd))
 }
 
 // shut closes the socket, which also takes it out of the epoll set.

@@ -53,8 +53,11 @@ func TestStalledLoop(t *testing.T) {
 	if s.Loops[0].Connections != 0 || s.Loops[1].Accepted != 40 || s.Loops[0].Stalls != 1 {
 		t.Errorf("while stalled: %+v", s)
 	}
+	if s.Loops[0].StalledFor < watch.stallAfter || s.Loops[1].StalledFor != 0 {
+		t.Errorf("stalled for %v and %v", s.Loops[0].StalledFor, s.Loops[1].StalledFor)
+	}
 	release()
-	settle(t, e, "runs again", func(s Stats) bool { return !s.Stalled() })
+	settle(t, e, "runs again", func(s Stats) bool { return !s.Stalled() && s.Loops[0].StalledFor == 0 })
 	for i := 0; e.Stats().Loops[0].Accepted == 0; i++ {
 		if i == 1000 {
 			t.Fatal("the loop does not accept again")

@@ -73,7 +73,7 @@ func (c *pollConn) leave() {
 // data or an end by now, registering raises the event.
 func (c *pollConn) enter(l *pollLoop, t *pollTask) error {
 	c.loop = l
-	c.readable, c.ended, c.writable = false, false, true
+	c.readable, c.ended, c.failed, c.writable = false, false, false, true
 	slot, err := l.register(int(c.fd), connEvents, c)
 	if err != nil {
 		c.closed = true

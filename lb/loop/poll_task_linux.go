@@ -268,16 +268,16 @@ func (t *pollTask) wait(deadline instant, wants []Want) (int, error) {
 			if err := c.usable(); err != nil {
 				return i, err
 			}
-			if w.Read && c.readable || w.Write && c.drained() {
+			if w.Read && c.readable || w.Broken && c.failed || w.Write && c.drained() {
 				return i, nil
 			}
 		}
 		for _, w := range wants {
-			w.Conn.on.(*pollConn).want(w.Read, w.Write)
+			w.Conn.on.(*pollConn).want(w)
 		}
 		err := t.block(deadline)
 		for _, w := range wants {
-			w.Conn.on.(*pollConn).want(false, false)
+			w.Conn.on.(*pollConn).waits = 0
 		}
 		if err != nil {
 			return -1, err

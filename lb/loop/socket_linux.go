@@ -49,6 +49,16 @@ func nothingToRead(fd int) bool {
 	return errno == unix.EAGAIN
 }
 
+// outQueue is the number of bytes that the kernel holds until the peer has
+// acknowledged them.
+func outQueue(fd int) int {
+	var n int32
+	if _, _, errno := syscall.RawSyscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCOUTQ, uintptr(unsafe.Pointer(&n))); errno != 0 {
+		return 0
+	}
+	return int(n)
+}
+
 func closeFD(fd int) { syscall.RawSyscall(unix.SYS_CLOSE, uintptr(fd), 0, 0) }
 
 var one = [8]byte{1}

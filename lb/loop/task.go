@@ -16,12 +16,14 @@ type Task struct {
 	wants []Want
 }
 
-// A Want names what a task waits for: data to read (or an end, or an error), or
-// that everything Conn has queued has been handed to the kernel. Wait itself
-// sends what is queued.
+// A Want names what a task waits for: data to read (or an end, or an error), that
+// everything Conn has queued has been handed to the kernel, or that Conn has
+// become Broken, which comes with both of the others too. Wait itself sends what
+// is queued.
 type Want struct {
 	Conn        *Conn
 	Read, Write bool
+	Broken      bool
 }
 
 // Loop is the number of the task's loop, from 0.

@@ -2,6 +2,7 @@ package loop
 
 import (
 	"errors"
+	"io"
 	"net"
 	"os"
 	"sync/atomic"
@@ -279,6 +280,28 @@ func (c *twinConn) writeNow(p []byte) (int, error) {
 	defer t.take()
 	n, err := c.nc.Write(p)
 	return n, c.reason(err)
+}
+
+// broken knows what the pump has met, which starts with the first wait.
+func (c *twinConn) broken() bool {
+	return c.writeErr != nil || c.readErr != nil && c.readErr != io.EOF
+}
+
+// unacked counts what the flusher is writing twice, as far as the kernel has it.
+func (c *twinConn) unacked() int {
+	n := 0
+	if raw, err := c.nc.SyscallConn(); err == nil {
+		_ = raw.Control(func(fd uintptr) { n = outQueue(int(fd)) }) // fails when closed: then nothing is held
+	}
+	return n
+}
+
+func (c *twinConn) reset() error {
+	if c.usable() == nil {
+		c.queue, c.flushing = nil, false
+		_ = c.nc.SetLinger(0) // fails when closed
+	}
+	return c.close()
 }
 
 func (c *twinConn) pending() int { return len(c.queue) + c.inFlight }

@@ -134,7 +134,7 @@ func (t *twinTask) wait(deadline instant, wants []Want) (int, error) {
 			if err := c.usable(); err != nil {
 				return i, err
 			}
-			if w.Read && c.readable() || w.Write && c.pending() == 0 {
+			if w.Read && c.readable() || w.Broken && c.readable() && c.broken() || w.Write && c.pending() == 0 {
 				return i, nil
 			}
 		}
