@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"lbd/cluster"
 	"lbd/cluster/rpc"
 	"lbd/cluster/state"
@@ -32,6 +34,7 @@ type appliance struct {
 	keys keys
 
 	engine       *loop.Engine
+	access       *accessLog // nil: off
 	server       *lb.Server
 	certificates *tlsterm.Certificates
 	terminator   *tlsterm.Terminator
@@ -46,6 +49,8 @@ type appliance struct {
 	view        atomic.Pointer[compiled] // what run serves now, for those who ask
 	started     time.Time
 	observation observation
+
+	publishTimes *prometheus.HistogramVec
 }
 
 // observation is what run tells the control plane of itself.

@@ -4,8 +4,10 @@ import (
 	"cmp"
 	"crypto/tls"
 	"maps"
+	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	"lbd/cluster/state"
 	"lbd/health"
@@ -23,6 +25,7 @@ type compiled struct {
 	certificates map[string]*tlsterm.Certificate
 	pools        map[string]pool
 	routes       map[string]route
+	policies     map[string]routePolicy
 }
 
 type listener struct {
@@ -35,8 +38,9 @@ type listener struct {
 func (l listener) key() state.Key { return state.Key{Kind: state.Listeners, Name: l.config.Name} }
 
 type pool struct {
-	backends []backend
-	served   *lb.Pool
+	connectTimeout time.Duration
+	backends       []backend
+	served         *lb.Pool
 }
 
 // backend is one backend of a pool. Its key is what makes it the same backend after a change.
@@ -52,7 +56,12 @@ func (b backend) checkKey() health.Key { return health.Key(b.key) }
 
 type route struct {
 	revision int64
-	config   lb.RouteConfig
+	config   lb.RouteConfig // without what policies say: they change on their own
+	policies []string
+}
+
+type routePolicy struct {
+	bodyBytesMax int64 // 0: no limit
 }
 
 func newCompiled() *compiled {
@@ -61,6 +70,7 @@ func newCompiled() *compiled {
 		certificates: map[string]*tlsterm.Certificate{},
 		pools:        map[string]pool{},
 		routes:       map[string]route{},
+		policies:     map[string]routePolicy{},
 	}
 }
 
@@ -68,7 +78,7 @@ func compileListener(s *raftv1.StoredResource, override string) listener {
 	l := s.GetResource().GetListener()
 	c := listener{
 		revision: s.GetResource().GetRevision(),
-		config:   lb.ListenerConfig{Name: l.GetName(), Addresses: l.GetAddresses(), TLS: l.GetProtocol() == lbdv1.Protocol_PROTOCOL_HTTPS},
+		config:   listenerConfig(l),
 		policy: tlsterm.Policy{
 			MinVersion:         tlsVersion(l.GetTls().GetMinVersion()),
 			MaxVersion:         tlsVersion(l.GetTls().GetMaxVersion()),
@@ -79,6 +89,51 @@ func compileListener(s *raftv1.StoredResource, override string) listener {
 		c.config.Addresses = []string{override}
 	}
 	return c
+}
+
+func listenerConfig(l *lbdv1.Listener) lb.ListenerConfig {
+	t, limits := l.GetTimeouts(), l.GetLimits()
+	return lb.ListenerConfig{
+		Name:      l.GetName(),
+		Addresses: l.GetAddresses(),
+		TLS:       l.GetProtocol() == lbdv1.Protocol_PROTOCOL_HTTPS,
+		Timeouts: lb.Timeouts{
+			Handshake:     t.GetHandshake().AsDuration(),
+			RequestHead:   t.GetRequestHead().AsDuration(),
+			KeepAliveIdle: t.GetKeepAliveIdle().AsDuration(),
+			WriteStall:    t.GetWriteStall().AsDuration(),
+		},
+		Limits: lb.Limits{
+			Connections:   int(limits.GetConnections()),
+			Requests:      int(limits.GetRequestsPerConnection()),
+			ConnectionAge: timeout(limits.GetConnectionAge()),
+			HeadBytes:     int(limits.GetHeadBytes()),
+			Fields:        int(limits.GetFields()),
+		},
+		Trusted:     networks(l.GetTrustedProxies()),
+		Forwarded:   l.GetForwarded(),
+		Underscores: l.GetAllowUnderscores(),
+		HealthPath:  l.GetHealthPath(),
+	}
+}
+
+// timeout is 0 where the document leaves the default.
+func timeout(t *lbdv1.Timeout) time.Duration {
+	if t.GetDisabled() {
+		return lb.Off
+	}
+	return t.GetDuration().AsDuration()
+}
+
+// networks are what Validate has let pass.
+func networks(texts []string) []netip.Prefix {
+	var all []netip.Prefix
+	for _, text := range texts {
+		if p, err := state.ParseNetwork(text); err == nil {
+			all = append(all, p)
+		}
+	}
+	return all
 }
 
 func tlsVersion(v lbdv1.TlsVersion) uint16 {
@@ -93,7 +148,7 @@ func tlsVersion(v lbdv1.TlsVersion) uint16 {
 
 func compilePool(s *raftv1.StoredResource) pool {
 	p := s.GetResource().GetPool()
-	var c pool
+	c := pool{connectTimeout: p.GetConnectTimeout().AsDuration()}
 	for _, b := range p.GetBackends() {
 		weight := 1
 		if b.Weight != nil {
@@ -127,7 +182,7 @@ func compileCheck(address string, h *lbdv1.HealthCheck) *health.Check {
 
 // poolConfig is a pool with the addresses that its backends have now.
 func (p pool) poolConfig(name string, r *resolver) lb.PoolConfig {
-	c := lb.PoolConfig{Name: name}
+	c := lb.PoolConfig{Name: name, ConnectTimeout: p.connectTimeout}
 	for _, b := range p.backends {
 		c.Backends = append(c.Backends, lb.BackendConfig{Key: b.key, Name: b.address, Address: r.address(b.address), Weight: b.weight})
 	}
@@ -136,13 +191,13 @@ func (p pool) poolConfig(name string, r *resolver) lb.PoolConfig {
 
 func compileRoute(s *raftv1.StoredResource) route {
 	r := s.GetResource().GetRoute()
-	c := lb.RouteConfig{Name: r.GetName(), Listeners: r.GetListeners(), Hosts: r.GetHosts()}
+	c := lb.RouteConfig{Name: r.GetName(), Listeners: r.GetListeners(), Hosts: r.GetHosts(), EncodedSlash: r.GetAllowEncodedSlash()}
 	for _, m := range r.GetMatches() {
 		c.Matches = append(c.Matches, lb.Match{Exact: m.GetPath().GetExact(), Prefix: m.GetPath().GetPrefix()})
 	}
 	switch a := r.GetAction().(type) {
 	case *lbdv1.Route_Forward:
-		c.Forward = &lb.Forward{Pool: a.Forward.GetPools()[0].GetPool()}
+		c.Forward = compileForward(a.Forward)
 	case *lbdv1.Route_Respond:
 		c.Respond = &lb.Respond{Status: int(a.Respond.GetStatus()), Body: a.Respond.GetBody()}
 		for name, value := range a.Respond.GetHeaders() {
@@ -150,7 +205,53 @@ func compileRoute(s *raftv1.StoredResource) route {
 		}
 		slices.SortFunc(c.Respond.Headers, func(a, b lb.Header) int { return strings.Compare(a.Name, b.Name) })
 	}
-	return route{revision: s.GetResource().GetRevision(), config: c}
+	return route{revision: s.GetResource().GetRevision(), config: c, policies: r.GetPolicies()}
+}
+
+func compileForward(f *lbdv1.Forward) *lb.Forward {
+	t, r := f.GetTimeouts(), f.GetRetry()
+	c := &lb.Forward{
+		Pool: f.GetPools()[0].GetPool(),
+		Timeouts: lb.RouteTimeouts{
+			FirstByte: timeout(t.GetFirstByte()),
+			BodyIdle:  timeout(t.GetBodyIdle()),
+			Request:   timeout(t.GetRequest()),
+			Try:       r.GetPerTryTimeout().AsDuration(),
+			Tunnel:    timeout(t.GetTunnel()),
+		},
+		Retry: lb.Retry{
+			Attempts: int(r.GetAttempts()), NonIdempotent: r.GetNonIdempotent(), BudgetPercent: int(r.GetBudgetPercent()),
+		},
+	}
+	if r != nil && r.Attempts != nil && r.GetAttempts() == 0 {
+		c.Retry.Attempts = -1 // said so, not left out
+	}
+	for _, cause := range r.GetOn() {
+		c.Retry.On |= retryCauses[cause]
+	}
+	return c
+}
+
+var retryCauses = map[lbdv1.RetryCause]lb.RetryOn{
+	lbdv1.RetryCause_RETRY_CAUSE_CONNECT_FAILURE:       lb.OnConnectFailure,
+	lbdv1.RetryCause_RETRY_CAUSE_RESET_BEFORE_RESPONSE: lb.OnReset,
+	lbdv1.RetryCause_RETRY_CAUSE_FIRST_BYTE_TIMEOUT:    lb.OnFirstByteTimeout,
+	lbdv1.RetryCause_RETRY_CAUSE_STATUS_5XX:            lb.OnStatus5xx,
+}
+
+func compilePolicy(s *raftv1.StoredResource) routePolicy {
+	return routePolicy{bodyBytesMax: s.GetResource().GetPolicy().GetBodySize().GetMaxBytes()}
+}
+
+// withPolicies is the route as it is served: of several limits the least counts.
+func (c *compiled) withPolicies(r route) lb.RouteConfig {
+	config := r.config
+	for _, name := range r.policies {
+		if limit := c.policies[name].bodyBytesMax; limit > 0 && (config.BodyBytesMax == 0 || limit < config.BodyBytesMax) {
+			config.BodyBytesMax = limit
+		}
+	}
+	return config
 }
 
 // oldestFirst orders routes as the table wants them: where two cannot be told apart the older one wins.
@@ -164,7 +265,7 @@ func (c *compiled) oldestFirst() []lb.RouteConfig {
 	})
 	configs := make([]lb.RouteConfig, 0, len(all))
 	for _, r := range all {
-		configs = append(configs, r.config)
+		configs = append(configs, c.withPolicies(r))
 	}
 	return configs
 }
@@ -201,6 +302,7 @@ func (c *compiled) clone() *compiled {
 		certificates: maps.Clone(c.certificates),
 		pools:        maps.Clone(c.pools),
 		routes:       maps.Clone(c.routes),
+		policies:     maps.Clone(c.policies),
 	}
 }
 
@@ -214,6 +316,8 @@ func (c *compiled) remove(k state.Key) {
 		delete(c.pools, k.Name)
 	case state.Routes:
 		delete(c.routes, k.Name)
+	case state.Policies:
+		delete(c.policies, k.Name)
 	}
 }
 
@@ -231,6 +335,9 @@ func (c *compiled) keys() []state.Key {
 	}
 	for name := range c.routes {
 		out = append(out, state.Key{Kind: state.Routes, Name: name})
+	}
+	for name := range c.policies {
+		out = append(out, state.Key{Kind: state.Policies, Name: name})
 	}
 	return out
 }

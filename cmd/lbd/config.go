@@ -21,6 +21,9 @@ type config struct {
 	listen  map[string]string // listener name -> its address on this node
 	metrics string            // host:port or "off"
 	grace   time.Duration     // how long requests may take to end after SIGTERM
+
+	accessLog       string // "off", "stdout" or a path
+	accessLogFormat logFormat
 }
 
 // flags holds the command line before it is checked.
@@ -28,6 +31,8 @@ type flags struct {
 	dataDir, node, metrics string
 	dev                    bool
 	listen                 []string
+
+	accessLog, accessLogFormat string
 }
 
 const (
@@ -47,26 +52,33 @@ Every flag is also an environment variable (LBD_DATA_DIR, LBD_NODE, …); flags 
 		Args:    noArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if err := f.fromEnvironment(c, os.LookupEnv); err != nil {
-				return usageError{c.Name(), err}
+				return usageError{c.CommandPath(), err}
 			}
 			cfg, err := f.config()
 			if err != nil {
-				return usageError{c.Name(), err}
+				return usageError{c.CommandPath(), err}
 			}
 			return serve(c.Context(), cfg)
 		},
 	}
+	f.register(c)
+	return c
+}
+
+// register declares the flags of a command that serves.
+func (f *flags) register(c *cobra.Command) {
 	c.Flags().StringVar(&f.dataDir, "data-dir", "", "state, keys and control socket (default /var/lib/lbd for root, else $XDG_STATE_HOME/lbd)")
 	c.Flags().StringVar(&f.node, "node", "", "this node's name (default: the host name)")
 	c.Flags().BoolVar(&f.dev, "dev", false, "begin with an embedded configuration on 127.0.0.1:8080 and :8443; no grace at the end")
 	c.Flags().StringArrayVar(&f.listen, "listen", nil, "NAME=HOST:PORT: where a listener is on this node (repeatable)")
 	c.Flags().StringVar(&f.metrics, "metrics", metricsDefault, "HOST:PORT of Prometheus metrics, or off")
-	return c
+	c.Flags().StringVar(&f.accessLog, "access-log", "off", "stdout, off or PATH; a file that is moved away is opened anew within a second")
+	c.Flags().StringVar(&f.accessLogFormat, "access-log-format", "json", "json, common or combined")
 }
 
 // fromEnvironment fills in what the command line does not say.
 func (f *flags) fromEnvironment(c *cobra.Command, lookup func(string) (string, bool)) error {
-	for _, name := range []string{"data-dir", "node", "dev", "listen", "metrics"} {
+	for _, name := range []string{"data-dir", "node", "dev", "listen", "metrics", "access-log", "access-log-format"} {
 		key := "LBD_" + strings.ToUpper(strings.ReplaceAll(name, "-", "_"))
 		value, ok := lookup(key)
 		if !ok || c.Flags().Changed(name) {
@@ -93,6 +105,9 @@ func (f *flags) config() (config, error) {
 	if err := cfg.setNode(); err != nil {
 		return cfg, err
 	}
+	if err := cfg.setAccessLog(f.accessLog, f.accessLogFormat); err != nil {
+		return cfg, err
+	}
 	if err := cfg.setDirs(f.dataDir); err != nil {
 		return cfg, err
 	}
@@ -115,6 +130,17 @@ func (f *flags) config() (config, error) {
 		}
 	}
 	return cfg, nil
+}
+
+func (c *config) setAccessLog(where, format string) error {
+	c.accessLog, c.accessLogFormat = where, logFormats[format]
+	switch {
+	case where == "":
+		return errors.New("--access-log: want stdout, off or PATH")
+	case c.accessLogFormat == nil:
+		return fmt.Errorf("--access-log-format %q: want json, common or combined", format)
+	}
+	return nil
 }
 
 func (c *config) setNode() error {

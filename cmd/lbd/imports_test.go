@@ -40,6 +40,15 @@ var policy = map[string]struct {
 	"cmd/lbd":            {append([]string{"cluster", "cluster/rpc", "cluster/state", "lb", "lb/loop", "tls", "tls/seal", "health"}, protos...), append([]string{"github.com/spf13/cobra", "github.com/prometheus/client_golang"}, protobuf...)},
 	"cmd/lbctl":          {append([]string{"cluster/state", "cmd/lbctl/document"}, protos...), append([]string{"github.com/spf13/cobra"}, protobuf...)},
 	"cmd/lbctl/document": {append([]string{"cluster/state"}, protos...), append([]string{"go.yaml.in/yaml/v3"}, protobuf...)},
+
+	"bench/stats":   {nil, nil},
+	"bench/plot":    {nil, nil},
+	"bench/backend": {nil, []string{"golang.org/x/sys/unix"}},
+	"bench/load":    {[]string{"bench/backend", "bench/stats"}, []string{"golang.org/x/sys/unix"}},
+	"bench/lab":     {[]string{"bench/backend", "bench/load", "bench/plot", "bench/stats"}, []string{"golang.org/x/sys/unix"}},
+	"bench/node":    {nil, nil},
+	"bench/idle":    {[]string{"bench/node"}, nil},
+	"bench/slow":    {[]string{"bench/node"}, nil},
 }
 
 var (

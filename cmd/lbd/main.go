@@ -23,7 +23,7 @@ func run(args []string) int {
 	case err == nil:
 		return 0
 	case errors.As(err, &usage):
-		fmt.Fprintf(os.Stderr, "lbd: %v\nsee `lbd %s --help`\n", err, usage.verb)
+		fmt.Fprintf(os.Stderr, "lbd: %v\nsee `%s --help`\n", err, usage.command)
 		return 2
 	default:
 		fmt.Fprintf(os.Stderr, "lbd: %v\n", err)
@@ -33,8 +33,8 @@ func run(args []string) int {
 
 // usageError is a mistake in the command line.
 type usageError struct {
-	verb string
-	err  error
+	command string
+	err     error
 }
 
 func (e usageError) Error() string { return e.err.Error() }
@@ -48,16 +48,21 @@ func command() *cobra.Command {
 		SilenceUsage:  true,
 	}
 	root.CompletionOptions.HiddenDefaultCmd = true
-	root.Args = noArgs
+	root.Args = func(c *cobra.Command, args []string) error {
+		if len(args) > 0 {
+			return usageError{c.CommandPath(), fmt.Errorf("unknown command %q", args[0])}
+		}
+		return nil
+	}
 	root.RunE = func(c *cobra.Command, _ []string) error { return c.Help() }
-	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error { return usageError{c.Name(), err} })
+	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error { return usageError{c.CommandPath(), err} })
 	root.AddCommand(runCommand(), versionCommand())
 	return root
 }
 
 func noArgs(c *cobra.Command, args []string) error {
 	if len(args) > 0 {
-		return usageError{c.Name(), fmt.Errorf("unexpected argument %q", args[0])}
+		return usageError{c.CommandPath(), fmt.Errorf("unexpected argument %q", args[0])}
 	}
 	return nil
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"lbd/lb"
+	tlsterm "lbd/tls"
 )
 
 // scrapesMax bounds the scrapes at a time. Two collectors at the same moment are usual, more is a mistake.
@@ -44,7 +45,7 @@ func (m *metricsServer) serve(a *appliance) {
 		return
 	}
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collector{a})
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), a.publishTimes, collector{a})
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{MaxRequestsInFlight: scrapesMax}))
 	m.server = &http.Server{
@@ -81,21 +82,29 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 }
 
 var (
-	descRequests    = desc("requests_total", "Requests by class of the status that was sent.", "listener", "code")
+	descRequests = desc("requests_total", "Requests by class of the status that was sent (none: no answer was); pool and backend are those of the last try.",
+		"listener", "route", "pool", "backend", "code")
+	descSeconds     = desc("request_seconds", "From the first byte of a request to the last of its answer, or to the 101 of a tunnel.", "listener", "route")
 	descRefused     = desc("refused_total", "Requests and connections that did not end well, by reason.", "listener", "reason")
 	descConnections = desc("client_connections", "Client connections now.", "listener")
-	descBackendUp   = desc("backend_up", "Whether a backend takes requests.", "pool", "backend")
-	descInFlight    = desc("backend_inflight", "Requests at a backend now.", "pool", "backend")
-	descBackendReqs = desc("backend_requests_total", "Tries sent to a backend.", "pool", "backend")
-	descBackendFail = desc("backend_failures_total", "Tries that brought no whole answer, by the backend's fault.", "pool", "backend")
-	descBackendConn = desc("backend_connections_total", "Tries on a new connection and on a kept one.", "pool", "backend", "kind")
+	descBackendUp   = desc("backend_up", "Whether a backend takes requests: it is healthy, and its name has an address.", "pool", "backend")
+	descInFlight    = desc("backend_inflight", "Requests at a backend now, of all pools.", "backend")
+	descBackendReqs = desc("backend_requests_total", "Tries sent to a backend.", "backend")
+	descBackendFail = desc("backend_failures_total", "Tries that brought no whole answer, by the backend's fault.", "backend")
+	descBackendConn = desc("backend_connections_total", "Connections made to a backend (new), and tries that found one idle (reused).", "backend", "kind")
 	descRetries     = desc("retries_total", "Tries after the first.")
 	descHandshakes  = desc("handshakes_total", "TLS handshakes.", "version", "kind", "result")
+	descResumption  = desc("tls_resumption_total", "TLS handshakes that succeeded: by a ticket (resumed), or in full.", "result")
 	descNotAfter    = desc("certificate_not_after_seconds", "The end of a certificate's validity, in seconds since 1970.", "certificate")
 	descRevision    = desc("revision", "The newest revision, stored and served.", "kind")
 	descLoopBusy    = desc("loop_busy_ratio", "Share of a loop's time that it did not wait.", "loop")
 	descLoopConns   = desc("loop_connections", "Connections of a loop now.", "loop")
+	descLoopStall   = desc("loop_stall_seconds", "For how long a loop has not come back from its tasks, once that is over a second; else 0.", "loop")
 	descLoopStalls  = desc("loop_stalls_total", "How often a loop did not come back for over a second.", "loop")
+	descLogDropped  = desc("access_log_dropped_total", "Lines that the access log could not take.")
+	descRaftLeader  = desc("raft_leader", "Whether this node leads.")
+	descRaftTerm    = desc("raft_term", "The term of the last election.")
+	descRaftIndex   = desc("raft_index", "Entries of the log: the last one there, committed, and applied.", "kind")
 	descBuild       = desc("build_info", "The build.", "version", "commit", "go_version")
 )
 
@@ -108,13 +117,11 @@ func (c collector) Collect(out chan<- prometheus.Metric) {
 	for i := range stats.Listeners {
 		collectListener(out, &stats.Listeners[i])
 	}
-	for i := range stats.Pools {
-		c.collectPool(out, &stats.Pools[i])
-	}
+	collectTraffic(out, c.a.server.Traffic())
+	c.collectUp(out, stats.Pools)
+	collectBackends(out, stats.Pools)
 	counter(out, descRetries, stats.Retries)
-	for _, h := range c.a.terminator.Stats() {
-		counter(out, descHandshakes, int64(h.Count), h.Version, h.Kind, h.Result)
-	}
+	collectHandshakes(out, c.a.terminator.Stats())
 	for cert := range c.a.certificates.Current().All() {
 		gauge(out, descNotAfter, float64(cert.NotAfter().Unix()), cert.Name())
 	}
@@ -124,8 +131,11 @@ func (c collector) Collect(out chan<- prometheus.Metric) {
 		n := strconv.Itoa(i)
 		gauge(out, descLoopBusy, l.Busy, n)
 		gauge(out, descLoopConns, float64(l.Connections), n)
+		gauge(out, descLoopStall, l.StalledFor.Seconds(), n)
 		counter(out, descLoopStalls, l.Stalls, n)
 	}
+	counter(out, descLogDropped, c.a.access.droppedLines())
+	c.collectRaft(out)
 	b := readBuild()
 	gauge(out, descBuild, 1, b.version, b.commit, b.goVersion)
 }
@@ -134,9 +144,6 @@ var codeClasses = [...]string{"none", "1xx", "2xx", "3xx", "4xx", "5xx"}
 
 func collectListener(out chan<- prometheus.Metric, l *lb.ListenerStats) {
 	gauge(out, descConnections, float64(l.Connections), l.Name)
-	for class, n := range l.Requests {
-		counter(out, descRequests, n, l.Name, codeClasses[class])
-	}
 	for _, reason := range lb.Reasons() {
 		if reason != lb.OK {
 			counter(out, descRefused, l.Ended[reason], l.Name, reason.String())
@@ -144,20 +151,114 @@ func collectListener(out chan<- prometheus.Metric, l *lb.ListenerStats) {
 	}
 }
 
-func (c collector) collectPool(out chan<- prometheus.Metric, p *lb.PoolStats) {
-	for i := range p.Backends {
-		b := &p.Backends[i]
-		up := 0.0
-		if b.Eligible && c.a.resolver.address(b.Name).IsValid() {
-			up = 1
+// collectTraffic leaves out what is zero: ten thousand routes of which a hundred are asked for are a hundred in the answer.
+func collectTraffic(out chan<- prometheus.Metric, traffic []lb.TrafficStats) {
+	for i := range traffic {
+		t := &traffic[i]
+		for _, line := range t.Lines {
+			for class, n := range line.Requests {
+				if n > 0 {
+					counter(out, descRequests, n, t.Listener, t.Route, line.Pool, line.Backend, codeClasses[class])
+				}
+			}
 		}
-		gauge(out, descBackendUp, up, p.Name, b.Name)
-		gauge(out, descInFlight, float64(b.InFlight), p.Name, b.Name)
-		counter(out, descBackendReqs, b.Requests, p.Name, b.Name)
-		counter(out, descBackendFail, b.Failures, p.Name, b.Name)
-		counter(out, descBackendConn, b.NewConnections, p.Name, b.Name, "new")
-		counter(out, descBackendConn, b.Reused, p.Name, b.Name, "reused")
+		buckets := make(map[float64]uint64, len(t.Seconds.Bounds))
+		count := uint64(0)
+		for i, bound := range t.Seconds.Bounds {
+			count += uint64(t.Seconds.Buckets[i])
+			buckets[bound.Seconds()] = count
+		}
+		count += uint64(t.Seconds.Buckets[len(t.Seconds.Bounds)])
+		out <- prometheus.MustNewConstHistogram(descSeconds, count, t.Seconds.Sum.Seconds(), buckets, t.Listener, t.Route)
 	}
+}
+
+func (c collector) collectUp(out chan<- prometheus.Metric, pools []lb.PoolStats) {
+	for i := range pools {
+		for j := range pools[i].Backends {
+			b := &pools[i].Backends[j]
+			up := 0.0
+			if b.Eligible && c.a.resolver.address(b.Name).IsValid() {
+				up = 1
+			}
+			gauge(out, descBackendUp, up, pools[i].Name, b.Name)
+		}
+	}
+}
+
+// collectBackends adds up what has the same address: pools share a backend, or have it with checks of their own.
+func collectBackends(out chan<- prometheus.Metric, pools []lb.PoolStats) {
+	counted, sums := map[string]bool{}, map[string]lb.BackendStats{}
+	for i := range pools {
+		for j := range pools[i].Backends {
+			b := &pools[i].Backends[j]
+			if counted[b.Key] {
+				continue
+			}
+			counted[b.Key] = true
+			s := sums[b.Name]
+			s.InFlight += b.InFlight
+			s.Requests += b.Requests
+			s.Failures += b.Failures
+			s.NewConnections += b.NewConnections
+			s.Reused += b.Reused
+			sums[b.Name] = s
+		}
+	}
+	for name, s := range sums {
+		gauge(out, descInFlight, float64(s.InFlight), name)
+		counter(out, descBackendReqs, s.Requests, name)
+		counter(out, descBackendFail, s.Failures, name)
+		counter(out, descBackendConn, s.NewConnections, name, "new")
+		counter(out, descBackendConn, s.Reused, name, "reused")
+	}
+}
+
+func collectHandshakes(out chan<- prometheus.Metric, counts []tlsterm.HandshakeCount) {
+	resumption := map[string]int64{"full": 0, "resumed": 0}
+	for _, h := range counts {
+		counter(out, descHandshakes, int64(h.Count), h.Version, h.Kind, h.Result)
+		if h.Result == "ok" {
+			resumption[h.Kind] += int64(h.Count)
+		}
+	}
+	for result, n := range resumption {
+		counter(out, descResumption, n, result)
+	}
+}
+
+func (c collector) collectRaft(out chan<- prometheus.Metric) {
+	r := c.a.node.RaftStats()
+	leads := 0.0
+	if r.Leads {
+		leads = 1
+	}
+	gauge(out, descRaftLeader, leads)
+	gauge(out, descRaftTerm, float64(r.Term))
+	gauge(out, descRaftIndex, float64(r.Last), "last")
+	gauge(out, descRaftIndex, float64(r.Committed), "committed")
+	gauge(out, descRaftIndex, float64(r.Applied), "applied")
+}
+
+// newPublishTimes measures publishes, which one goroutine does and nobody waits for but the operator.
+func newPublishTimes() *prometheus.HistogramVec {
+	return prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name: "lbd_publish_seconds", Help: "How long the phases of a change took on this node, from what is stored to what is served.",
+		Buckets: []float64{.0001, .001, .01, .1, 1, 10},
+	}, []string{"phase"})
+}
+
+// phaseClock observes one phase after the other.
+type phaseClock struct {
+	times *prometheus.HistogramVec
+	began time.Time
+}
+
+// ended says which phase has just come to its end.
+func (c *phaseClock) ended(phase string) {
+	now := time.Now()
+	c.times.WithLabelValues(phase).Observe(now.Sub(c.began).Seconds())
+	c.began = now
 }
 
 func counter(out chan<- prometheus.Metric, d *prometheus.Desc, v int64, labels ...string) {

@@ -153,6 +153,9 @@ func texts(addresses []net.Addr) []string {
 // problems says in words what an operator should look at.
 func (a *appliance) problems(progress rpc.Progress, s *lbdv1.SystemServiceGetStatusResponse) []string {
 	out := a.node.Problems()
+	if !progress.Serving {
+		out = append(out, "this node is stopping: requests under way end, it takes no new connections")
+	}
 	for _, r := range progress.Refused {
 		what := "revision"
 		if r.Kind != "" {

@@ -43,10 +43,14 @@ func (a *appliance) publish() {
 	if len(touched) == 0 && a.current.revision == s.Revision() && a.view.Load() != nil {
 		return
 	}
+	clock := phaseClock{a.publishTimes, time.Now()}
 	next := a.compile(s, touched)
+	clock.ended("compile")
 	a.resolver.keep(next.addresses())
 	a.prober.Set(next.checks())
+	clock.ended("resolve")
 	table, err := a.compileTable(next, touched)
+	clock.ended("table")
 	if err != nil {
 		a.refuseRevision(s.Revision(), err.Error())
 		return
@@ -54,7 +58,9 @@ func (a *appliance) publish() {
 	a.storeCertificates(next, touched)
 	a.storeListeners(next, touched, table)
 	a.current = next
+	clock.ended("store")
 	a.prove(touched)
+	clock.ended("prove")
 	delete(a.refused, state.Key{})
 	a.report()
 }
@@ -124,6 +130,8 @@ func (a *appliance) compileOne(next *compiled, clusterID string, k state.Key, st
 		next.pools[k.Name] = compilePool(stored)
 	case state.Routes:
 		next.routes[k.Name] = compileRoute(stored)
+	case state.Policies:
+		next.policies[k.Name] = compilePolicy(stored)
 	}
 	return nil
 }
@@ -138,7 +146,7 @@ func (a *appliance) compileTable(next *compiled, touched []state.Key) (*lb.Table
 			if p, ok := next.pools[k.Name]; ok {
 				next.pools[k.Name] = a.servePool(k.Name, p)
 			}
-		case state.Routes:
+		case state.Routes, state.Policies:
 			changed = true
 		}
 	}

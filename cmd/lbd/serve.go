@@ -29,7 +29,7 @@ import (
 
 // serve is one node's life. It returns when the node has ended as it was asked to, or could not start.
 //
-//  1. the process: open files, processors
+//  1. the process: open files, processors, garbage collector
 //  2. the durable state and the sealing key; a dev node on an empty directory stores its embedded configuration; the
 //     metrics' address, so that a second lbd ends before it takes a connection
 //  3. the data plane serves the stored revision; no election is waited for
@@ -41,6 +41,8 @@ func serve(ctx context.Context, cfg config) (err error) {
 	defer stop()
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
 	prepareProcess(log)
+	pace := paceCollector()
+	defer pace.close()
 
 	node, k, err := openState(ctx, cfg, log)
 	if errors.Is(err, context.Canceled) {
@@ -94,6 +96,7 @@ func prepareProcess(log *slog.Logger) {
 	if n, err := loop.RaiseOpenFiles(); err != nil {
 		log.Warn("cannot raise the limit of open files", "limit", n, "err", err)
 	}
+	signal.Ignore(syscall.SIGPIPE) // whoever read our standard output may leave; traffic goes on
 	if os.Getenv("GOMAXPROCS") == "" {
 		runtime.GOMAXPROCS(loop.Procs(0))
 	}
@@ -140,12 +143,17 @@ func newAppliance(cfg config, log *slog.Logger, node *cluster.Node, k keys) (*ap
 	if err != nil {
 		return nil, err
 	}
+	access, err := cfg.openAccessLog(engine.Loops(), log)
+	if err != nil {
+		return nil, errors.Join(err, engine.Close())
+	}
 	certificates := tlsterm.NewCertificates()
 	terminator := tlsterm.NewTerminator(certificates)
 	return &appliance{
 		cfg: cfg, log: log, node: node, keys: k,
 		engine:       engine,
-		server:       lb.NewServer(lb.Options{Engine: engine, Terminator: terminator, Logger: log, Node: cfg.node}),
+		access:       access,
+		server:       lb.NewServer(lb.Options{Engine: engine, Terminator: terminator, Logger: log, AccessLog: access.recorder(), Node: cfg.node}),
 		certificates: certificates,
 		terminator:   terminator,
 		prober:       health.New(health.Options{}),
@@ -154,6 +162,7 @@ func newAppliance(cfg config, log *slog.Logger, node *cluster.Node, k keys) (*ap
 		bound:        map[string]listener{},
 		refused:      map[state.Key]rpc.Refusal{},
 		started:      time.Now(),
+		publishTimes: newPublishTimes(),
 	}, nil
 }
 
@@ -206,6 +215,7 @@ func (a *appliance) close() {
 	if err := a.engine.Close(); err != nil {
 		a.log.Error("close the engine", "err", err)
 	}
+	a.access.close() // nothing is recorded any more
 }
 
 func buildProto() *lbdv1.GetVersionResponse {
