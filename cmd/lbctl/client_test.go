@@ -205,7 +205,7 @@ func TestRetriesCarryOneRequestID(t *testing.T) {
 	node.apply = func(*lbdv1.ApplyHeader, []*lbdv1.Resource) (*lbdv1.ApplyResponse, error) {
 		return nil, status.Error(codes.Unavailable, "no leader")
 	}
-	lbctl(shop, "apply", "-f", "-", "--timeout", "300ms").wants(t, 7, "", "no leader")
+	lbctl(shop, "apply", "-f", "-", "--timeout", "3s").wants(t, 7, "", "no leader")
 }
 
 func progress(node string, p lbdv1.NodeProgress, served int64, reason string) *lbdv1.WaitForRevisionResponse {
@@ -425,5 +425,53 @@ func TestSplit(t *testing.T) {
 	}
 	if split(nil) != nil {
 		t.Error("nothing has parts")
+	}
+}
+
+// What a node said before the time was up says more than that the time is up, and what lbd says to programs is put into
+// words for people.
+func TestUnavailableSaysWhy(t *testing.T) {
+	said := func(reason, message string) error {
+		s, err := status.New(codes.Unavailable, message).WithDetails(&errdetails.ErrorInfo{Reason: reason, Domain: "lbd"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s.Err()
+	}
+	cl := &client{timeout: time.Second}
+	late := status.Error(codes.DeadlineExceeded, "late")
+	for _, c := range []struct {
+		err  error
+		want string
+	}{
+		{said("NO_LEADER", "no leader"), "no leader; `lbctl status` may say why"},
+		{said("OUTCOME_UNKNOWN", "repeat it with the same request id"), "`lbctl history` tells"},
+		{said("STOPPING", "this node is stopping"), "this node is stopping"},
+		{&lateError{late, said("NO_LEADER", "no leader")}, "no leader; `lbctl status`"},
+		{late, "no answer within 1s"},
+		{status.Error(codes.Unavailable, "error reading from server: EOF"), "has not answered (error reading from server: EOF): safe to retry"},
+	} {
+		var f *failure
+		if err := failed(cl.explain(c.err)); !errors.As(err, &f) || f.code != exitUnavailable || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%v is told as %v, want exit code 7 and %q", c.err, err, c.want)
+		}
+	}
+	if status.Code(&lateError{late, said("NO_LEADER", "")}) != codes.DeadlineExceeded {
+		t.Error("a wait takes a deadline for something else: it would not exit 8")
+	}
+}
+
+// A deadline in the middle of repeated calls keeps the answer before it.
+func TestRetriedKeepsTheLastAnswer(t *testing.T) {
+	calls := 0
+	_, err := retried(t.Context(), &client{}, 0, func() (struct{}, error) {
+		if calls++; calls == 1 {
+			return struct{}{}, status.Error(codes.Unavailable, "no leader")
+		}
+		return struct{}{}, status.Error(codes.DeadlineExceeded, "late")
+	})
+	var late *lateError
+	if !errors.As(err, &late) || status.Convert(late.last).Message() != "no leader" {
+		t.Errorf("error %v after %d calls", err, calls)
 	}
 }

@@ -154,8 +154,12 @@ func dialCause(err error) error {
 
 // explain puts what the person can do into the error of a call.
 func (cl *client) explain(err error) error {
-	s, isStatus := status.FromError(err)
 	var f *failure
+	var late *lateError
+	if errors.As(err, &late) {
+		err = late.last
+	}
+	s, isStatus := status.FromError(err)
 	switch {
 	case err == nil || errors.As(err, &f) || !isStatus:
 		return err
@@ -165,6 +169,12 @@ func (cl *client) explain(err error) error {
 			return fail(exitForbidden, "no right to use %w: be root, in group lbd, or the user who started lbd", why)
 		}
 		return fail(exitUnavailable, "no lbd node answers at %w: is it running? start one with `lbd run --dev`", why)
+	case reason(err) == "NO_LEADER":
+		return fail(exitUnavailable, "%s; `lbctl status` may say why", s.Message())
+	case reason(err) == "OUTCOME_UNKNOWN":
+		return fail(exitUnavailable, "the change may be stored or not: `lbctl history` tells, and the same document may be applied again; `lbctl status` may say why")
+	case s.Code() == codes.Unavailable && reason(err) == "":
+		return fail(exitUnavailable, "the lbd node has not answered (%s): safe to retry", s.Message())
 	case s.Code() == codes.DeadlineExceeded:
 		return fail(exitUnavailable, "no answer within %s", cl.timeout)
 	}
@@ -175,11 +185,16 @@ func (cl *client) explain(err error) error {
 // there at all is waited for no longer than grace.
 func retried[T any](ctx context.Context, cl *client, grace time.Duration, f func() (T, error)) (T, error) {
 	started, pause := time.Now(), retryPauseMin
+	var last error
 	for {
 		answer, err := f()
-		if status.Code(err) != codes.Unavailable {
+		switch code := status.Code(err); {
+		case code == codes.DeadlineExceeded && last != nil:
+			return answer, &lateError{err, last}
+		case code != codes.Unavailable:
 			return answer, err
 		}
+		last = err
 		if cl.unreached.Load() != nil && time.Since(started) >= grace {
 			return answer, err
 		}
@@ -191,6 +206,14 @@ func retried[T any](ctx context.Context, cl *client, grace time.Duration, f func
 		pause = min(2*pause, retryPauseMax)
 	}
 }
+
+// lateError is a deadline that came while a call was repeated: the last answer before it says why.
+type lateError struct {
+	error
+	last error
+}
+
+func (e *lateError) Unwrap() error { return e.error }
 
 // retryDelay is the pause that the node asks for, within reason.
 func retryDelay(err error) time.Duration {

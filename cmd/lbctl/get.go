@@ -21,10 +21,7 @@ const pageSize = 500
 
 func (c *cli) getCommand() *cobra.Command {
 	var owner string
-	var kinds []string
-	for _, k := range state.Kinds() {
-		kinds = append(kinds, string(k))
-	}
+	kinds := kindWords()
 	cmd := &cobra.Command{
 		Use:   "get KIND[/NAME]",
 		Short: "Read resources of a kind, or one",
@@ -48,6 +45,14 @@ func (c *cli) getCommand() *cobra.Command {
 	return cmd
 }
 
+func kindWords() []string {
+	var words []string
+	for _, k := range state.Kinds() {
+		words = append(words, string(k))
+	}
+	return words
+}
+
 // parseKey reads KIND or KIND/NAME.
 func parseKey(arg string) (kind state.Kind, name string, err error) {
 	if word, _, ok := strings.Cut(arg, "/"); !ok {
@@ -57,7 +62,7 @@ func parseKey(arg string) (kind state.Kind, name string, err error) {
 	}
 	key, err := state.ParseKey(arg)
 	if err != nil {
-		return "", "", &failure{exitUsage, err}
+		return "", "", fail(exitUsage, "%w: one of %s", err, strings.Join(kindWords(), ", "))
 	}
 	return key.Kind, key.Name, nil
 }
@@ -120,6 +125,7 @@ var headings = map[state.Kind][]string{
 	state.Certificates:    {"NAME", "SOURCE", "HOSTS"},
 	state.Pools:           {"NAME", "BALANCE", "BACKENDS", "CHECK"},
 	state.Routes:          {"NAME", "LISTENERS", "HOSTS", "MATCHES", "ACTION"},
+	state.Policies:        {"NAME", "RULE"},
 	state.ClusterSettings: {"LOOPBACK BACKENDS", "LINK-LOCAL BACKENDS"},
 }
 
@@ -137,6 +143,8 @@ func cells(r *lbdv1.Resource) []string {
 		return poolCells(spec.Pool)
 	case *lbdv1.Resource_Route:
 		return routeCells(spec.Route)
+	case *lbdv1.Resource_Policy:
+		return []string{spec.Policy.GetName(), fmt.Sprintf("body_size %d", spec.Policy.GetBodySize().GetMaxBytes())}
 	case *lbdv1.Resource_ClusterSettings:
 		s := spec.ClusterSettings
 		return []string{fmt.Sprint(s.GetAllowLoopbackBackends()), fmt.Sprint(s.GetAllowLinkLocalBackends())}

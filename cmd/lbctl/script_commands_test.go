@@ -28,6 +28,7 @@ import (
 //	backend-stop NAME, backend-start NAME, backend-health NAME STATUS
 //	fetch URL STATUS [REGEXP]      one GET on a new connection, any certificate
 //	metric NODE REGEXP             one of the node's metrics must match, name to value (waits: they follow a request by a moment)
+//	raw HOST:PORT STATUS[,STATUS…][,end] TEXT…    say exactly that; the statuses of the answers, and whether the connection ends
 //	until REGEXP PROGRAM ARG…      run until stdout matches (a bounded wait)
 //	exit CODE PROGRAM ARG…         run, the exit code must be CODE; stdout and stderr as after exec
 //	repeat N FILE|- PROGRAM ARG…   run N times, each must succeed; {} is a copy of FILE with @i@ (the round) and @even@ (1 or 2) filled in
@@ -50,6 +51,7 @@ var scriptCommands = map[string]func(ts *testscript.TestScript, neg bool, args [
 	"backend-health": cmdBackendHealth,
 	"fetch":          cmdFetch,
 	"metric":         cmdMetric,
+	"raw":            cmdRaw,
 	"until":          cmdUntil,
 	"exit":           cmdExit,
 	"repeat":         cmdRepeat,

@@ -193,6 +193,13 @@ func (b *backend) serve(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(b.status)
 		return
 	}
+	switch {
+	case b.misbehave(w, r):
+		return
+	case r.URL.Path == "/headers":
+		headers(w, r)
+		return
+	}
 	body, _ := io.ReadAll(r.Body)
 	w.Header().Set("X-Backend", b.name)
 	fmt.Fprintf(w, "backend=%s method=%s path=%s host=%s proto=%s for=%s body=%d %s\n", b.name, r.Method, r.URL.RequestURI(), r.Host,
