@@ -29,8 +29,9 @@ const (
 	connectTimeout = 3 * time.Second
 	// Less than the shortest keep-alive time of common backends (5 s), so that we close first.
 	backendIdleTimeout = 4 * time.Second
-	// Idle connections per backend over all loops; above, the oldest use is not worth a backend's memory.
-	idlePerBackend = 256
+	// Idle connections per backend over all loops. With thousands of requests in flight at a slow backend fewer would mean a new
+	// connection for every second request; they cost us a socket each and end after their idle time.
+	idlePerBackend = 4096
 	// Connections of one listener on this node.
 	listenerConnectionsMax = 1 << 20
 	// Retries of one request; the first try and a fresh connection for a stale one are not counted.
@@ -55,6 +56,11 @@ const (
 	// How often within its time a client that takes nothing is asked what it has acknowledged: it is given up at most that
 	// part of its time too late.
 	stallLooks = 4
+	// What a client may be as slow as and still be served: each byte that it acknowledges buys it the time to read it at this
+	// rate, up to so many times the write stall's time. A client that reads nothing is given up after at most
+	// 1 + stallCredits times, and a slow one is served if its kernel takes no more ahead of it than it reads in that time.
+	fairBytesPerSecond = 1000
+	stallCredits       = 3
 	// How long and how much we read from a client after an answer that closes the connection, so that its unread bytes do not
 	// make the kernel reset the connection and destroy the answer.
 	lingerTimeout  = 2 * time.Second

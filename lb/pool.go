@@ -16,7 +16,7 @@ type PoolConfig struct {
 	Backends       []BackendConfig
 	ConnectTimeout time.Duration // 3 s
 	IdleTimeout    time.Duration // an unused connection's life; 4 s, or 1 s less than the backend announces
-	IdlePerBackend int           // idle connections kept per backend, over all loops; 256
+	IdlePerBackend int           // idle connections kept per backend, over all loops; 4096
 }
 
 // Pool is a set of backends that answer the same requests. Its configuration never changes; which backends are eligible

@@ -2,7 +2,6 @@ package lb
 
 import (
 	"io"
-	"math"
 	"time"
 
 	"lbd/lb/http1"
@@ -104,10 +103,11 @@ func (x *exchange) sendResponse() *fault {
 	x.out = x.resp.Append(x.out, &x.reply)
 	x.rec.Status = x.resp.Status
 	for {
-		if f := x.takeBody(); f != nil {
+		p, f := x.takeBody()
+		if f != nil {
 			return f
 		}
-		if f := x.put(x.out); f != nil {
+		if f := x.put(p); f != nil {
 			return f
 		}
 		x.out = x.out[:0]
@@ -123,26 +123,38 @@ func (x *exchange) sendResponse() *fault {
 	}
 }
 
-// takeBody moves what is at hand of the body to x.out, in the client's framing.
-func (x *exchange) takeBody() *fault {
+// takeBody returns what to send now: what is in x.out, and with it what is at hand of the body, in the client's framing. What
+// needs no framing and has nothing before it is passed on as it lies.
+func (x *exchange) takeBody() ([]byte, *fault) {
 	in := &x.conn.in
+	if len(x.out) == 0 && x.reply.Framing != http1.Chunked && !in.empty() && !x.down.Done() {
+		return x.decodeBody(len(in.bytes()))
+	}
 	for !in.empty() && !x.down.Done() {
-		src := in.bytes()
-		if room := cap(x.out) - len(x.out) - chunkOverhead; len(src) > room {
-			if room <= 0 {
-				break
-			}
-			src = src[:room]
+		room := cap(x.out) - len(x.out) - chunkOverhead
+		if room <= 0 {
+			break
 		}
-		data, n, err := x.down.Decode(src)
-		in.skip(n)
-		x.rec.ResponseBytes += int64(len(data))
-		if err != nil {
-			return &fault{reason: BackendTruncated, status: 502, detail: err.Error()}
+		data, f := x.decodeBody(room)
+		if f != nil {
+			return nil, f
 		}
 		x.frameBody(data)
 	}
-	return nil
+	return x.out, nil
+}
+
+// decodeBody takes at most limit bytes of what was read, and returns what of them is body.
+func (x *exchange) decodeBody(limit int) ([]byte, *fault) {
+	in := &x.conn.in
+	src := in.bytes()
+	data, n, err := x.down.Decode(src[:min(limit, len(src))])
+	in.skip(n)
+	x.rec.ResponseBytes += int64(len(data))
+	if err != nil {
+		return nil, &fault{reason: BackendTruncated, status: 502, detail: err.Error()}
+	}
+	return data, nil
 }
 
 func (x *exchange) frameBody(data []byte) {
@@ -157,12 +169,15 @@ func (x *exchange) frameBody(data []byte) {
 	x.out = appendChunk(x.out, data, x.down.Done(), trailer)
 }
 
-// moreBody reads more of the answer's body.
+// moreBody reads more of the answer's body. A backend that fills a buffer has more to say than one read takes.
 func (x *exchange) moreBody() *fault {
 	in := &x.conn.in
 	for {
 		if !in.empty() {
 			return nil
+		}
+		if in.full() {
+			in.widen(x.t)
 		}
 		n, err := x.conn.c.Read(in.room(x.t, 1))
 		in.filled(n)
@@ -204,7 +219,7 @@ func (x *exchange) put(p []byte) *fault {
 // which may be megabytes, is free: at 1 kB/s that is minutes. So what the client has acknowledged is looked at meanwhile.
 func (x *exchange) drain() *fault {
 	c, stall := x.client.c, x.form.timeouts.WriteStall
-	left, moved := math.MaxInt, x.t.Now()
+	left, giveUp := int(x.rec.ResponseBytes), x.t.Now().Add(stall)
 	for c.Pending() > 0 {
 		f := x.await(loop.Want{Conn: c, Write: true}, x.t.Now().Add(stall/stallLooks))
 		if f != nil && f != faultStalled {
@@ -215,13 +230,24 @@ func (x *exchange) drain() *fault {
 		}
 		before := left
 		if left = c.Unacked(); left < before {
-			moved = x.t.Now()
-		} else if x.t.Now().Sub(moved) >= stall {
+			giveUp = longer(giveUp, x.t.Now(), stall, before-left)
+		} else if !x.t.Now().Before(giveUp) {
 			c.Reset() // an orderly end would wait behind what it does not read
 			return faultStalled
 		}
 	}
 	return nil
+}
+
+// longer moves the moment at which a client is given up that has just acknowledged n bytes. A kernel acknowledges what it takes,
+// and then says nothing until the program behind it has read most of that: a client that reads slowly but fairly is silent
+// meanwhile.
+func longer(giveUp, now time.Time, stall time.Duration, n int) time.Time {
+	giveUp = giveUp.Add(time.Duration(min(n, 1<<30)) * time.Second / fairBytesPerSecond)
+	if least := now.Add(stall); giveUp.Before(least) {
+		return least
+	}
+	return earliest(giveUp, now.Add((1+stallCredits)*stall))
 }
 
 func (x *exchange) borrowOut() {

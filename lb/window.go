@@ -6,6 +6,7 @@ import "lbd/lb/loop"
 type window struct {
 	buf  []byte
 	r, w int
+	bulk bool // buf is one of the loop's large ones
 }
 
 // bytes returns what is there. It stays valid until the next call of room or free.
@@ -13,6 +14,9 @@ func (w *window) bytes() []byte { return w.buf[w.r:w.w] }
 
 // empty reports whether nothing is there.
 func (w *window) empty() bool { return w.r == w.w }
+
+// full reports whether the last read filled the buffer to its end.
+func (w *window) full() bool { return w.buf != nil && w.w == len(w.buf) }
 
 // skip drops the first n bytes.
 func (w *window) skip(n int) { w.r += n }
@@ -40,8 +44,8 @@ func (w *window) room(t *loop.Task, limit int) []byte {
 	}
 	larger := make([]byte, 2*len(w.buf))
 	w.w = copy(larger, w.bytes())
-	release(t, w.buf)
-	w.buf = larger
+	w.giveBack(t)
+	w.buf, w.bulk = larger, false
 	return w.buf[w.w:]
 }
 
@@ -50,8 +54,27 @@ func (w *window) filled(n int) { w.w += n }
 
 // free gives the buffer back and forgets what is there.
 func (w *window) free(t *loop.Task) {
-	release(t, w.buf)
+	w.giveBack(t)
 	*w = window{}
+}
+
+func (w *window) giveBack(t *loop.Task) {
+	if w.bulk {
+		t.ReleaseBulk(w.buf)
+		return
+	}
+	release(t, w.buf)
+}
+
+// widen lets an empty window read more at once, where the loop has the room.
+func (w *window) widen(t *loop.Task) {
+	if !w.empty() || len(w.buf) >= loop.BulkBytes {
+		return
+	}
+	if bulk := t.Bulk(); bulk != nil {
+		release(t, w.buf)
+		*w = window{buf: bulk, bulk: true}
+	}
 }
 
 // release gives a buffer back to the loop if it came from there; one that has grown is left to the garbage collector.

@@ -64,8 +64,7 @@ type strand interface {
 	dial(addr netip.AddrPort, deadline instant) (*Conn, error)
 	wait(deadline instant, wants []Want) (int, error)
 	steal(take func(loop int) *Conn, loops []int) *Conn
-	buffer() []byte
-	release(b []byte)
+	buffers() *buffers
 }
 
 // socket is the engine's side of a connection.

@@ -6,10 +6,18 @@ import "time"
 // and more than almost every request or response head.
 const BufferBytes = 16 << 10
 
+// BulkBytes is the size of a buffer from Task.Bulk, for bodies that fill one
+// buffer after the other: a quarter of the system calls.
+const BulkBytes = 64 << 10
+
 const (
 	// buffersFreeMax bounds a loop's free list: 16 MiB at most stay with it,
 	// the rest goes back to the garbage collector.
 	buffersFreeMax = 1024
+
+	// bulkMax bounds the bulk buffers of a loop that are in use: 8 MiB, however
+	// many slow readers hold one.
+	bulkMax = 128
 
 	// coroutinesFreeMax bounds the idle coroutines a loop keeps for reuse. Each
 	// holds a stack that has grown to what its last task needed.
@@ -66,4 +74,10 @@ const (
 	keepAliveIdle     = 30 * time.Second
 	keepAliveInterval = 10 * time.Second
 	userTimeout       = 60 * time.Second
+
+	// unsentMax bounds what the kernel keeps for a connection beyond what is on
+	// its way. Otherwise that is up to net.ipv4.tcp_wmem (4 MiB, over loopback
+	// 2.5 MiB from the start), and a thousand clients that read slowly hold
+	// gigabytes.
+	unsentMax = 128 << 10
 )

@@ -169,7 +169,7 @@ func (c *pollConn) received(n, asked int, errno syscall.Errno) (int, error) {
 	if n < asked && !c.ended {
 		c.readable = false
 	}
-	c.task.step()
+	c.task.step(n)
 	return n, nil
 }
 
@@ -191,7 +191,7 @@ func (c *pollConn) write(p []byte) (int, error) {
 		case errno != 0 && errno != unix.EAGAIN:
 			return sent, c.fail("write", errno)
 		case sent == len(p):
-			c.task.step()
+			c.task.step(sent)
 			return sent, nil
 		}
 		if err := c.await(wantWrite, c.writeBy); err != nil {

@@ -57,7 +57,7 @@ type pollLoop struct {
 
 	freeTasks      []*pollTask
 	freeCoroutines []*coroutine
-	freeBuffers    [][]byte
+	buffers        buffers
 }
 
 // A slot is what the kernel's event names. The generation tells an event for

@@ -39,7 +39,7 @@ func (c *pollConn) writeQueued(p []byte) (int, error) {
 	} else {
 		c.enqueue(p)
 	}
-	c.task.step()
+	c.task.step(len(p))
 	if c.queuedMax == 0 && c.pending() > 0 {
 		return len(p), c.flush()
 	}
@@ -51,7 +51,7 @@ func (c *pollConn) enqueue(p []byte) {
 		return
 	}
 	if c.queue == nil {
-		c.queue = c.task.buffer()[:0]
+		c.queue = c.loop.buffers.get()[:0]
 	}
 	if c.queueOff > 0 && len(c.queue)+len(p) > cap(c.queue) {
 		c.queue = c.queue[:copy(c.queue, c.queue[c.queueOff:])]
@@ -75,8 +75,8 @@ func (c *pollConn) sendQueue() syscall.Errno {
 }
 
 func (c *pollConn) dropQueue() {
-	if cap(c.queue) == BufferBytes && len(c.loop.freeBuffers) < buffersFreeMax {
-		c.loop.freeBuffers = append(c.loop.freeBuffers, c.queue[:BufferBytes])
+	if cap(c.queue) == BufferBytes {
+		c.loop.buffers.put(c.queue)
 	}
 	c.queue, c.queueOff = nil, 0
 }

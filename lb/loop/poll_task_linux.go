@@ -228,9 +228,10 @@ func (t *pollTask) pass() error {
 	return nil
 }
 
-// step lets other tasks run if this one has used up its turn.
-func (t *pollTask) step() {
-	if t.steps++; t.steps >= stepOperations {
+// step counts a read or write of n bytes, and lets other tasks run if this one
+// has used up its turn.
+func (t *pollTask) step(n int) {
+	if t.steps += int32(1 + n/(BufferBytes+1)); t.steps >= stepOperations {
 		_ = t.pass() // the next call notices that the engine closes
 	}
 }
@@ -336,18 +337,4 @@ func (t *pollTask) disown(c *pollConn) {
 	c.ownedPrev, c.ownedNext, c.task = nil, nil, nil
 }
 
-func (t *pollTask) buffer() []byte {
-	l := t.loop
-	if n := len(l.freeBuffers); n > 0 {
-		b := l.freeBuffers[n-1]
-		l.freeBuffers = l.freeBuffers[:n-1]
-		return b
-	}
-	return make([]byte, BufferBytes)
-}
-
-func (t *pollTask) release(b []byte) {
-	if len(t.loop.freeBuffers) < buffersFreeMax {
-		t.loop.freeBuffers = append(t.loop.freeBuffers, b)
-	}
-}
+func (t *pollTask) buffers() *buffers { return &t.loop.buffers }

@@ -80,12 +80,20 @@ func (t *Task) Steal(take func(loop int) *Conn, loops ...int) *Conn {
 
 // Buffer returns a buffer of BufferBytes with any content. Give it back with
 // Release; one that is not is left to the garbage collector.
-func (t *Task) Buffer() []byte { return t.on.buffer() }
+func (t *Task) Buffer() []byte { return t.on.buffers().get() }
+
+// Bulk returns a buffer of BulkBytes with any content, or nil if the loop has
+// given out too many. Every one must be given back with ReleaseBulk.
+func (t *Task) Bulk() []byte { return t.on.buffers().getBulk() }
+
+// ReleaseBulk gives back a buffer from Bulk. The caller must not use it
+// afterwards.
+func (t *Task) ReleaseBulk(b []byte) { t.on.buffers().putBulk(b) }
 
 // Release gives back a buffer from Buffer; nil is ignored. The caller must not
 // use it afterwards.
 func (t *Task) Release(b []byte) {
 	if cap(b) >= BufferBytes {
-		t.on.release(b[:BufferBytes])
+		t.on.buffers().put(b)
 	}
 }

@@ -31,7 +31,7 @@ type twinLoop struct {
 	mu      sync.Mutex // the baton; everything below belongs to its holder
 	current *twinTask
 	conns   map[*twinConn]struct{}
-	buffers [][]byte
+	buffers buffers
 }
 
 func newTwinEngine(opts Options) *twinEngine {

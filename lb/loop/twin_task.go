@@ -185,18 +185,4 @@ func (t *twinTask) own(c *twinConn) {
 	t.owned[c] = struct{}{}
 }
 
-func (t *twinTask) buffer() []byte {
-	l := t.loop
-	if n := len(l.buffers); n > 0 {
-		b := l.buffers[n-1]
-		l.buffers = l.buffers[:n-1]
-		return b
-	}
-	return make([]byte, BufferBytes)
-}
-
-func (t *twinTask) release(b []byte) {
-	if len(t.loop.buffers) < buffersFreeMax {
-		t.loop.buffers = append(t.loop.buffers, b)
-	}
-}
+func (t *twinTask) buffers() *buffers { return &t.loop.buffers }
