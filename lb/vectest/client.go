@@ -39,6 +39,7 @@ type seen struct {
 	closed   bool // the proxy closed, or said that it would
 	octets   []byte
 	note     string
+	client   string // the address that it came from
 }
 
 func dial(target Target) (net.Conn, error) {
@@ -65,7 +66,7 @@ func exchange(target Target, segments [][]byte, fin bool, want int, mustClose bo
 			closeWrite(c)
 		}
 	}()
-	s := &seen{}
+	s := &seen{client: c.LocalAddr().String()}
 	method, _, _ := strings.Cut(string(bytes.Join(segments, nil)), " ")
 	s.read(c, method, want, mustClose, time.Duration(len(segments))*segmentPause)
 	if !s.closed {

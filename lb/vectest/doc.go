@@ -12,6 +12,10 @@
 //		vectest.Run(t, v, backend, vectest.Target{Address: proxy})
 //	}
 //
+// A Campaign does the same with requests that nobody has written down: real ones and vectors with a few changes, many at a
+// time, on connections that live on. Its backend names each request in the answer, so that the client sees at once when
+// answers and requests are no longer in step.
+//
 // Nothing of lb/http1 is used here: a judge that shared its parser with the accused would
 // share its mistakes.
 package vectest

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"lbd/lb/http1"
+	"lbd/lb/vectest"
 )
 
 // The judge is judged with two proxies: one that is right and one that is as wrong as can be.
@@ -163,6 +164,28 @@ func forwardOne(in *stream, address string) (keep bool, err error) {
 		return false, err
 	}
 	return answerOne(&stream{conn: c}, &r, in.conn)
+}
+
+// TestCampaign: mutated requests find nothing wrong with the right proxy, and much with the other.
+func TestCampaign(t *testing.T) {
+	vectors := load(t)
+	for _, c := range []struct {
+		name  string
+		serve func(backend string) func(net.Conn)
+		right bool
+	}{{"right", forward, true}, {"wrong", pass, false}} {
+		campaign, err := vectest.NewCampaign(vectest.CampaignConfig{Vectors: vectors, Seed: 7, Requests: 1000, Clients: 4})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(campaign.Close)
+		halfway := 0
+		report := campaign.Run([]vectest.Target{{Address: proxy(t, nil, c.serve(campaign.Address()))}}, func() { halfway++ })
+		if (report.Faults == 0) != c.right || report.Answers < 1000 || report.AtBackend < 300 || halfway != 1 {
+			t.Errorf("%s: %d faults in %d answers, %d at the backend, half-way %d times: %q", c.name, report.Faults, report.Answers, report.AtBackend,
+				halfway, report.Examples())
+		}
+	}
 }
 
 func answerOne(out *stream, r *http1.Request, client net.Conn) (keep bool, err error) {

@@ -11,6 +11,7 @@ type Result struct {
 	Closed   bool   // the proxy closed the connection, or said so in its last answer
 	Requests int    // that the backend got
 	Note     string // what was odd about the answers
+	Client   string // the vector's own address and port, by which the proxy's log may be searched
 	Faults   []Fault
 }
 
@@ -72,7 +73,7 @@ func Run(v *Vector, backend *Backend, target Target) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &Result{Statuses: s.statuses, Closed: s.closed, Note: s.note}
+	r := &Result{Statuses: s.statuses, Closed: s.closed, Note: s.note, Client: s.client}
 	if wrong := probe(target, v.ID); wrong != "" {
 		r.add(Critical, "the next client gets: %s", wrong)
 	}
