@@ -1,6 +1,6 @@
 # A menu: each target is one command one could type.
 
-.PHONY: help run test generate lint fuzz bench
+.PHONY: help run test lint generate bench profile
 help: ; @sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile
 run: ## a dev node on 127.0.0.1:8443
 	go run ./cmd/lbd run --dev
@@ -11,3 +11,7 @@ lint: ## only the linters
 generate: ## Go from the protos
 	GOBIN=$(CURDIR)/bin go install google.golang.org/protobuf/cmd/protoc-gen-go@v1.36.12 google.golang.org/grpc/cmd/protoc-gen-go-grpc@v1.6.2
 	PATH=$(CURDIR)/bin:$$PATH go run github.com/bufbuild/buf/cmd/buf@v1.75.0 generate
+bench: ## the lab: lbd beside its peers, all scenarios (see bench/README.md)
+	go run ./bench/lab
+profile: ## a flame graph of one scenario (needs perf)
+	go run ./bench/lab -profile -scenario single -proxy lbd
