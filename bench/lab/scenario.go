@@ -1,0 +1,268 @@
+//go:build linux
+
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"lbd/bench/load"
+)
+
+// scenario is one question to all proxies.
+type scenario struct {
+	name, about string
+	site        site
+	// quota is the share of its core that a proxy may use; zero is all of it. It keeps the load side from being the limit where a
+	// client works as hard as a proxy.
+	quota float64
+	// warm is added to the usual warm-up.
+	warm time.Duration
+	// closed: the clients go as fast as the proxy lets them, so the proxy must be busy, or the figures are the load side's.
+	closed bool
+	// changes: a certificate is changed each time this has passed. Zero: none is.
+	changes time.Duration
+	// peak: first measure what the proxy can do in a closed loop; the flows are told.
+	peak bool
+	// short: part of the short mode.
+	short bool
+	unit  unit
+	view  view
+	// goal is the ratio to the better Debian peer that lbd must not exceed. Zero: none.
+	goal  float64
+	flows func(t target) []load.Flow
+}
+
+// unit is what the proxy's CPU time is divided by.
+type unit string
+
+const (
+	perRequest    unit = "request"
+	perConnection unit = "connection"
+	perMebibyte   unit = "MiB"
+	perMessage    unit = "message"
+)
+
+// target is what flows are made for.
+type target struct {
+	setup
+	options
+	peak float64 // requests per second, where the scenario asks for it
+}
+
+// flow is one on the plain or the TLS listener.
+func (t target) flow(kind load.Kind, clients, bytes int, tls *load.TLS) load.Flow {
+	f := load.Flow{Name: string(kind), Address: t.HTTP, Kind: kind, Clients: clients, Bytes: bytes, Hosts: t.Hosts, TLS: tls}
+	if tls != nil {
+		f.Address = t.HTTPS
+		if len(t.Certificates) == 0 {
+			f.TLS.LeafDER = t.leaf
+		}
+	}
+	return f
+}
+
+func (t target) rated(f load.Flow, rate float64) load.Flow {
+	f.Rate = rate
+	if t.rate > 0 {
+		f.Rate = t.rate
+	}
+	return f
+}
+
+// classic agrees on X25519. P-256 is offered as well because a TLS 1.2 server takes the list for the certificate's curve, too.
+func classic(version string) *load.TLS {
+	return &load.TLS{Version: version, Groups: []string{"X25519", "P256"}}
+}
+
+func hybrid() *load.TLS {
+	return &load.TLS{Version: "1.3", Groups: []string{"X25519MLKEM768", "X25519", "P256"}}
+}
+
+const (
+	bodyBytes = 1 << 10
+	clients   = 64
+	// cheapQuota is for requests that cost the load side about as much as the proxy: the one sends and receives what the other receives
+	// and sends.
+	cheapQuota = 0.75
+	// dearQuota is for handshakes and large bodies, which cost the load side more than a good proxy.
+	dearQuota = 0.5
+)
+
+// closedLoop is the usual question: what does a unit cost when the proxy is saturated?
+func closedLoop(kind load.Kind, clients, bytes int, tls func() *load.TLS) func(target) []load.Flow {
+	return func(t target) []load.Flow {
+		var offer *load.TLS
+		if tls != nil {
+			offer = tls()
+		}
+		f := t.flow(kind, clients, bytes, offer)
+		if t.rate > 0 {
+			f.Rate = t.rate
+		}
+		return []load.Flow{f}
+	}
+}
+
+func tls13() *load.TLS { return classic("1.3") }
+func tls12() *load.TLS { return classic("1.2") }
+
+var scenarios = []*scenario{
+	{name: "single", about: "one backend, kept-alive, 1 KiB", quota: cheapQuota, goal: 0.90, closed: true, short: true, unit: perRequest, flows: closedLoop(load.KeepAlive, clients, bodyBytes, nil)},
+	{name: "lb", about: "three backends", quota: cheapQuota, goal: 0.90, site: site{backends: 3}, closed: true, unit: perRequest, flows: closedLoop(load.KeepAlive, clients, bodyBytes, nil)},
+	{name: "routes", about: "1,000 hosts with a route each", quota: cheapQuota, goal: 0.90, site: site{hosts: 1000}, closed: true, short: true, unit: perRequest, flows: closedLoop(load.KeepAlive, clients, bodyBytes, nil)},
+	{name: "tls", about: "TLS 1.3, kept-alive", quota: cheapQuota, goal: 0.85, closed: true, short: true, unit: perRequest, flows: closedLoop(load.KeepAlive, clients, bodyBytes, tls13)},
+	{name: "many-routes", about: "10,000 hosts with a route each", quota: cheapQuota, site: site{hosts: 10_000}, closed: true, view: viewStart, unit: perRequest, flows: closedLoop(load.KeepAlive, clients, bodyBytes, nil)},
+	{name: "many-certificates", about: "10,000 hosts with a route and a certificate each, TLS 1.3, kept-alive", quota: cheapQuota, site: site{hosts: 10_000, certificates: true}, closed: true, view: viewStart, unit: perRequest, flows: closedLoop(load.KeepAlive, clients, bodyBytes, tls13)},
+	{name: "many-backends", about: "200 backends, one request each a second", site: site{backends: 200}, warm: 2 * time.Second, view: viewRate, unit: perRequest,
+		flows: func(t target) []load.Flow {
+			return []load.Flow{t.rated(t.flow(load.KeepAlive, 8, bodyBytes, nil), 200)}
+		}},
+	{name: "heads", about: "requests with 20 fields and 2 kB of cookies", quota: cheapQuota, closed: true, unit: perRequest, flows: heads},
+	{name: "new", about: "a plain connection for each request", quota: cheapQuota, closed: true, unit: perConnection, flows: closedLoop(load.Fresh, clients, bodyBytes, nil)},
+	{name: "tls-new", about: "TLS 1.3, a full handshake for each request", goal: 0.60, quota: dearQuota, closed: true, short: true, unit: perConnection, flows: closedLoop(load.Fresh, clients, bodyBytes, tls13)},
+	{name: "tls-new-12", about: "TLS 1.2, a full handshake for each request", goal: 0.80, site: site{tlsVersion: "1.2"}, quota: dearQuota, closed: true, unit: perConnection, flows: closedLoop(load.Fresh, clients, bodyBytes, tls12)},
+	{name: "tls-new-rsa", about: "TLS 1.3 with an RSA-2048 certificate", site: site{rsa: true}, quota: dearQuota, closed: true, unit: perConnection, flows: closedLoop(load.Fresh, clients, bodyBytes, tls13)},
+	{name: "tls-new-mlkem", about: "TLS 1.3, clients offer X25519MLKEM768 first", quota: dearQuota, closed: true, unit: perConnection, flows: closedLoop(load.Fresh, clients, bodyBytes, hybrid)},
+	{name: "tls-resumed", about: "TLS 1.3, a resumed handshake for each request", goal: 0.65, quota: dearQuota, closed: true, short: true, unit: perConnection, flows: closedLoop(load.Resumed, clients, bodyBytes, tls13)},
+	{name: "tls-resumed-12", about: "TLS 1.2, a resumed handshake for each request", goal: 0.95, site: site{tlsVersion: "1.2"}, quota: dearQuota, closed: true, unit: perConnection, flows: closedLoop(load.Resumed, clients, bodyBytes, tls12)},
+	{name: "mix", about: "TLS 1.3, a handshake for each request, 90 % resumed", quota: dearQuota, closed: true, unit: perConnection, flows: mix},
+	{name: "slow", about: "a backend that takes 100 ms, thousands in flight", quota: cheapQuota, goal: 1.00, site: site{delay: 100 * time.Millisecond}, warm: 2 * time.Second, closed: true, unit: perRequest,
+		flows: func(t target) []load.Flow { return closedLoop(load.KeepAlive, t.inFlight, bodyBytes, nil)(t) }},
+	{name: "body-100k", about: "bodies of 100 KiB", quota: dearQuota, goal: 1.00, closed: true, unit: perMebibyte, flows: closedLoop(load.KeepAlive, clients, 100<<10, nil)},
+	{name: "body-1m", about: "bodies of 1 MiB", quota: dearQuota, goal: 1.00, closed: true, unit: perMebibyte, flows: closedLoop(load.KeepAlive, clients/4, 1<<20, nil)},
+	{name: "tls-body-100k", about: "bodies of 100 KiB over TLS 1.3", quota: dearQuota, goal: 1.00, closed: true, unit: perMebibyte, flows: closedLoop(load.KeepAlive, clients, 100<<10, tls13)},
+	{name: "tls-body-1m", about: "bodies of 1 MiB over TLS 1.3", quota: dearQuota, goal: 1.00, closed: true, unit: perMebibyte, flows: closedLoop(load.KeepAlive, clients/4, 1<<20, tls13)},
+	{name: "overload", about: "four times what the proxy can serve, clients that leave after 1 s", quota: overloadQuota, peak: true, view: viewOverload, short: true, unit: perRequest, flows: overload},
+	{name: "storm", about: "1,000 requests/s on established TLS connections while 2,500 new ones arrive each second", goal: 1.00, quota: dearQuota, view: viewStorm, short: true, unit: perRequest, flows: storm},
+	{name: "changes", about: "1,000 requests/s over TLS and 100 new connections/s, while a certificate is changed four times a second", site: site{hosts: 10, certificates: true},
+		changes: time.Second / 4, view: viewChanges, unit: perRequest, flows: changes},
+	{name: "tunnels", about: "websocket messages of 38 bytes and their echo", quota: cheapQuota, closed: true, unit: perMessage, flows: closedLoop(load.Tunnel, clients, 0, nil)},
+	{name: "uploads", about: "1,000 requests/s while 1,000 clients upload at 1 kB/s", warm: time.Second, view: viewRate, unit: perRequest, flows: uploads},
+	{name: "idle-tunnels", about: "idle websocket tunnels, after one message", warm: time.Second, view: viewIdle, unit: perConnection,
+		flows: func(t target) []load.Flow { return closedLoop(load.IdleTunnel, t.idleClients/2, 0, nil)(t) }},
+	{name: "idle", about: "idle kept-alive connections, after one GET", short: true, warm: time.Second, view: viewIdle, unit: perConnection, flows: idle(nil)},
+	{name: "idle-tls", about: "idle kept-alive TLS 1.3 connections, after one GET", warm: time.Second, view: viewIdle, unit: perConnection, flows: idle(tls13)},
+}
+
+// rates are the open-loop rates that "all" includes; any other rate-N works too.
+var rates = []int{2000, 4000, 8000, 16000}
+
+func init() {
+	for _, rate := range rates {
+		scenarios = append(scenarios, rateScenario(rate))
+	}
+}
+
+func rateScenario(rate int) *scenario {
+	s := &scenario{
+		name: fmt.Sprintf("rate-%d", rate), about: fmt.Sprintf("%d requests/s, plain, kept-alive", rate), view: viewRate, unit: perRequest, short: rate == 4000,
+		flows: func(t target) []load.Flow {
+			return []load.Flow{t.rated(t.flow(load.KeepAlive, clients, bodyBytes, nil), float64(rate))}
+		},
+	}
+	if rate == 4000 || rate == 8000 {
+		s.goal = 1
+	}
+	return s
+}
+
+// heads are what browsers send: 20 fields beside Host, Connection and the like, and 2 kB of cookies.
+func heads(t target) []load.Flow {
+	f := t.flow(load.KeepAlive, clients, bodyBytes, nil)
+	for i := range 19 {
+		f.Fields = append(f.Fields, fmt.Sprintf("X-Field-%d: %s", i, strings.Repeat("v", 10+4*i)))
+	}
+	f.Fields = append(f.Fields, "Cookie: session="+strings.Repeat("0123456789abcdef", 128))
+	return []load.Flow{f}
+}
+
+func mix(t target) []load.Flow {
+	full := t.flow(load.Fresh, clients/10, bodyBytes, tls13())
+	resumed := t.flow(load.Resumed, clients-clients/10, bodyBytes, tls13())
+	return []load.Flow{resumed, full}
+}
+
+// In overload every offered request needs a client of its own for up to a second, and so do the proxy's descriptors: the quota keeps
+// "four times what it can serve" within them.
+const (
+	overloadQuota   = 0.03
+	overloadFactor  = 4
+	overloadTimeout = time.Second
+	overloadClients = 8000
+)
+
+func overload(t target) []load.Flow {
+	f := t.rated(t.flow(load.KeepAlive, overloadClients, bodyBytes, nil), overloadFactor*t.peak)
+	f.Timeout = overloadTimeout
+	return []load.Flow{f}
+}
+
+const (
+	stormEstablished = 1000.0
+	stormNew         = 2500.0
+	// stormPatience is how long an arriving client waits.
+	stormPatience = 5 * time.Second
+	stormClients  = 6000
+)
+
+func storm(t target) []load.Flow {
+	established := t.flow(load.KeepAlive, clients, bodyBytes, tls13())
+	established.Rate = stormEstablished
+	arriving := t.rated(t.flow(load.Fresh, stormClients, bodyBytes, tls13()), stormNew)
+	arriving.Timeout = stormPatience
+	return []load.Flow{established, arriving}
+}
+
+// Every upload is longer than the window, so that what counts is the others' latency and the cost of holding the slow ones.
+const (
+	uploadClients = 1000
+	uploadPace    = 1000
+	uploadBytes   = 60 * uploadPace
+)
+
+func uploads(t target) []load.Flow {
+	steady := t.rated(t.flow(load.KeepAlive, clients, bodyBytes, nil), 1000)
+	slow := t.flow(load.Upload, uploadClients, 0, nil)
+	slow.Sends, slow.Pace, slow.Timeout = uploadBytes, uploadPace, 2*time.Minute
+	return []load.Flow{steady, slow}
+}
+
+func changes(t target) []load.Flow {
+	steady := t.rated(t.flow(load.KeepAlive, clients, bodyBytes, tls13()), 1000)
+	arriving := t.flow(load.Fresh, clients, bodyBytes, tls13())
+	arriving.Rate = 100
+	return []load.Flow{steady, arriving}
+}
+
+func idle(tls func() *load.TLS) func(target) []load.Flow {
+	return func(t target) []load.Flow { return closedLoop(load.Idle, t.idleClients, bodyBytes, tls)(t) }
+}
+
+// pickScenarios returns those that the options ask for, in the order of the list.
+func pickScenarios(o options) ([]*scenario, error) {
+	names := o.scenarios
+	if len(names) == 0 && !o.short || slices.Equal(names, []string{"all"}) {
+		return scenarios, nil
+	}
+	var picked []*scenario
+	for _, s := range scenarios {
+		if slices.Contains(names, s.name) || len(names) == 0 && s.short {
+			picked = append(picked, s)
+		}
+	}
+	for _, name := range names {
+		if slices.ContainsFunc(picked, func(s *scenario) bool { return s.name == name }) {
+			continue
+		}
+		rate, err := strconv.Atoi(strings.TrimPrefix(name, "rate-"))
+		if err != nil || !strings.HasPrefix(name, "rate-") || rate < 1 {
+			return nil, fmt.Errorf("unknown scenario %q; -list shows them", name)
+		}
+		picked = append(picked, rateScenario(rate))
+	}
+	return picked, nil
+}

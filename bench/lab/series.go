@@ -1,0 +1,191 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+)
+
+// do is what the command line asks for.
+func (o options) do(ctx context.Context) error {
+	if o.list {
+		printList()
+		return nil
+	}
+	if o.report {
+		return writeReport(o.out, o.reference)
+	}
+	l, err := newLab(o)
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(l.work)
+	if o.veth {
+		w, remove, err := newWire(ctx, l.proxyCore, l.loadCore)
+		if err != nil {
+			return fmt.Errorf("-veth: %w", err)
+		}
+		defer remove()
+		l.wire = w
+	}
+	proxies, missing, err := l.findAll(ctx)
+	if err != nil {
+		return err
+	}
+	picked, err := pickScenarios(o)
+	if err != nil {
+		return err
+	}
+	switch {
+	case o.profile:
+		return l.profileAll(ctx, picked, proxies)
+	case o.syscalls:
+		return l.countAll(ctx, picked, proxies)
+	}
+	if l.quotaProblem != nil {
+		missing = append(missing, fmt.Sprintf("CPU quotas, and overload with them (%v)", l.quotaProblem))
+		l.say("left out: %s", missing[len(missing)-1])
+		picked = slices.DeleteFunc(slices.Clone(picked), func(sc *scenario) bool { return sc.peak })
+	}
+	f := gatherFacts(l.root, l.openFiles)
+	f.Missing = missing
+	if err := f.save(l.out); err != nil {
+		return err
+	}
+	return l.series(ctx, picked, proxies)
+}
+
+func printList() {
+	for _, s := range scenarios {
+		fmt.Printf("%-16s %s\n", s.name, s.about)
+	}
+	for _, k := range kinds {
+		fmt.Printf("proxy            %s\n", k.name)
+	}
+}
+
+func newLab(o options) (*lab, error) {
+	root, err := repository()
+	if err != nil {
+		return nil, err
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	l := &lab{options: o, root: root, self: self, quotaProblem: quotaProblem(), wire: loopback, stdout: os.Stdout, say: func(format string, a ...any) { fmt.Fprintf(os.Stderr, format+"\n", a...) }}
+	if l.openFiles, err = raiseOpenFiles(); err != nil {
+		return nil, fmt.Errorf("raise the open-file limit: %w", err)
+	}
+	if l.work, err = os.MkdirTemp("", "lab-"); err != nil {
+		return nil, err
+	}
+	if l.out == "" {
+		l.out = filepath.Join(root, "bench", "results", time.Now().UTC().Format("20060102-150405"))
+	}
+	return l, os.MkdirAll(l.out, 0o755)
+}
+
+// repository is the nearest folder upwards that holds go.mod.
+func repository() (string, error) {
+	dir, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
+	for ; ; dir = filepath.Dir(dir) {
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+			return dir, nil
+		}
+		if dir == filepath.Dir(dir) {
+			return "", errors.New("not inside the repository")
+		}
+	}
+}
+
+// findAll says which contestants are missing and goes on with the others.
+func (l *lab) findAll(ctx context.Context) (proxies []*proxy, missing []string, err error) {
+	for _, name := range l.proxies {
+		l.say("preparing %s", name)
+		p, err := l.find(ctx, name)
+		switch {
+		case errors.Is(err, errMissing):
+			l.say("left out: %v", err)
+			missing = append(missing, err.Error())
+		case err != nil:
+			return nil, nil, err
+		default:
+			proxies = append(proxies, p)
+		}
+	}
+	if len(proxies) == 0 {
+		return nil, nil, errors.New("no proxy to measure")
+	}
+	return proxies, missing, nil
+}
+
+// series runs every scenario with every proxy, repeats outermost: what the machine does in one minute hits all proxies alike. The order
+// within a round turns by one each time, so that nobody always follows the same neighbour.
+func (l *lab) series(ctx context.Context, picked []*scenario, proxies []*proxy) error {
+	total, done, begin := l.repeats*len(picked)*len(proxies), 0, time.Now()
+	broken := 0
+	for repeat := 1; repeat <= l.repeats; repeat++ {
+		for _, sc := range picked {
+			for i := range proxies {
+				p := proxies[(i+repeat-1)%len(proxies)]
+				r := l.measure(ctx, sc, p, repeat, nil)
+				if ctx.Err() != nil {
+					l.say("interrupted: %s keeps the %d runs that are complete", l.out, done)
+					return errors.Join(context.Cause(ctx), l.finish(done))
+				}
+				if err := r.save(l.out); err != nil {
+					return err
+				}
+				if r.Verdict == failed {
+					broken++
+				}
+				done++
+				left := time.Since(begin) / time.Duration(done) * time.Duration(total-done)
+				l.say("[%d/%d, %v left] %s", done, total, left.Round(time.Second), r.line(sc))
+			}
+		}
+	}
+	if err := l.finish(done); err != nil {
+		return err
+	}
+	if broken > 0 {
+		return fmt.Errorf("%d of %d runs failed", broken, done)
+	}
+	return nil
+}
+
+func (l *lab) finish(done int) error {
+	if done == 0 {
+		return nil
+	}
+	if err := writeReport(l.out, l.reference); err != nil {
+		return err
+	}
+	content, err := os.ReadFile(filepath.Join(l.out, "table.md"))
+	if err != nil {
+		return err
+	}
+	fmt.Fprint(l.stdout, string(content))
+	l.say("records, table and plots are in %s", l.out)
+	return nil
+}
+
+// line is a run in one line, for the progress display.
+func (r *record) line(sc *scenario) string {
+	if r.Error != "" {
+		return fmt.Sprintf("%s, %s, repeat %d: failed: %s", r.Scenario, r.Proxy, r.Repeat, r.Error)
+	}
+	main := mainColumn(views[sc.view])
+	return fmt.Sprintf("%s, %s, repeat %d: %s "+main.format+", %.0f %s/s, p99 %.2f ms, %.0f failed, %s",
+		r.Scenario, r.Proxy, r.Repeat, sc.unit.in(main.title), main.value(r), r.throughput(), sc.unit.in("units"), r.latency(0).P99*1e3, r.failures(), r.Verdict)
+}

@@ -1,0 +1,132 @@
+//go:build linux
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"text/template"
+	"time"
+)
+
+// site is what every proxy is told to serve in a scenario.
+type site struct {
+	tlsVersion string // "1.2" or "1.3", of the TLS listener; empty is 1.3
+	rsa        bool   // an RSA-2048 certificate instead of ECDSA P-256
+	backends   int    // zero is one
+	delay      time.Duration
+	hosts      int // with a route each; zero is one
+	// certificates: every host has one of its own.
+	certificates bool
+}
+
+func (s site) version() string {
+	if s.tlsVersion == "" {
+		return "1.3"
+	}
+	return s.tlsVersion
+}
+
+// hostNames are the names that the site answers to.
+func (s site) hostNames() []string {
+	var names []string
+	for i := range max(s.hosts, 1) {
+		names = append(names, fmt.Sprintf("host%d.bench.test", i))
+	}
+	return names
+}
+
+// setup is what the templates in bench/peers fill in.
+type setup struct {
+	Dir             string
+	HTTP, HTTPS     string
+	Metrics         string // empty: off
+	Backends, Hosts []string
+	Chain, Key      string
+	Bundle          string // chain and key in one file
+	HostMap         string // a line for each host: the host and "backends"
+	TLSVersion      string
+	AccessLog       string // a file; empty: off
+	OpenFiles       int
+	Certificates    []certificateFiles // of the hosts, in their order; empty: one for all
+	CertificateList string             // a line for each of them: its bundle
+	leaf            []byte             // of the one for all
+}
+
+// The parts of addresses and versions, for formats that want them apart.
+func (s setup) IP() string          { host, _, _ := net.SplitHostPort(s.HTTP); return host }
+func (s setup) HTTPPort() string    { _, port, _ := net.SplitHostPort(s.HTTP); return port }
+func (s setup) HTTPSPort() string   { _, port, _ := net.SplitHostPort(s.HTTPS); return port }
+func (s setup) TLSDigits() string   { return strings.ReplaceAll(s.TLSVersion, ".", "") }
+func (s setup) ConnectionsMax() int { return s.OpenFiles / 5 * 2 }
+
+// prepare chooses the proxy's addresses on the host and writes certificate and host map into dir.
+func (s site) prepare(dir, host string, openFiles int, backends []string) (setup, error) {
+	addresses, err := freeAddresses(host, 2)
+	if err != nil {
+		return setup{}, err
+	}
+	metrics, err := freeAddresses("127.0.0.1", 1)
+	if err != nil {
+		return setup{}, err
+	}
+	at := func(name string) string { return filepath.Join(dir, name) }
+	c := setup{
+		Dir: dir, HTTP: addresses[0], HTTPS: addresses[1], Metrics: metrics[0],
+		Backends: backends, Hosts: s.hostNames(),
+		Chain: at("chain.pem"), Key: at("key.pem"), Bundle: at("bundle.pem"), HostMap: at("hosts.map"), CertificateList: at("certificates.list"),
+		TLSVersion: s.version(), OpenFiles: openFiles,
+	}
+	all := certificateFiles{Name: "bench", Chain: c.Chain, Key: c.Key, Bundle: c.Bundle}
+	if c.leaf, err = all.make("*.bench.test", s.rsa); err != nil {
+		return setup{}, err
+	}
+	var hostMap, list strings.Builder
+	for i, host := range c.Hosts {
+		fmt.Fprintf(&hostMap, "%s backends\n", host)
+		if !s.certificates {
+			continue
+		}
+		own := filesFor(dir, i)
+		if _, err := own.make(host, s.rsa); err != nil {
+			return setup{}, err
+		}
+		c.Certificates = append(c.Certificates, own)
+		fmt.Fprintln(&list, own.Bundle)
+	}
+	return c, errors.Join(
+		os.WriteFile(c.HostMap, []byte(hostMap.String()), 0o600),
+		os.WriteFile(c.CertificateList, []byte(list.String()), 0o600),
+	)
+}
+
+// write fills in a template of bench/peers.
+func (s setup) write(templateFile, to string) error {
+	t, err := template.ParseFiles(templateFile)
+	if err != nil {
+		return err
+	}
+	f, err := os.Create(to)
+	if err != nil {
+		return err
+	}
+	return errors.Join(t.Execute(f, s), f.Close())
+}
+
+// freeAddresses returns addresses of this host on which nobody listens just now.
+func freeAddresses(host string, n int) ([]string, error) {
+	var addresses []string
+	for range n {
+		l, err := net.Listen("tcp4", net.JoinHostPort(host, "0"))
+		if err != nil {
+			return nil, err
+		}
+		defer l.Close() // at the end, so that no address is given twice
+		addresses = append(addresses, l.Addr().String())
+	}
+	return addresses, nil
+}
