@@ -4,7 +4,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"io"
-	"math"
 	"net"
 	"net/netip"
 	"slices"
@@ -36,7 +35,7 @@ type clientConn struct {
 	requests int           // begun
 
 	idleUntil time.Time // when a parked connection is to close
-	unacked   int       // bytes, at the last look at it
+	unacked   int       // bytes at the last look at it; at first those of the last answer
 
 	// Whether form trusts the peer; worked out again when the listener has another form.
 	judgedBy *listenerForm
@@ -155,6 +154,7 @@ func (cc *clientConn) serve(t *loop.Task) {
 	case abortConn:
 		cc.tls = nil // no farewell: over TLS it would say that the answer was whole
 	}
+	cc.unacked = int(x.rec.ResponseBytes)
 	x.end()
 	whole = true
 	if next != parkConn || cc.listener.leaving() {
@@ -168,7 +168,6 @@ func (cc *clientConn) serve(t *loop.Task) {
 func (cc *clientConn) park(t *loop.Task) {
 	form := cc.listener.served.Load()
 	cc.idleUntil = earliest(t.Now().Add(form.timeouts.KeepAliveIdle), after(cc.since, form.age))
-	cc.unacked = math.MaxInt
 	cc.parkUntil(t, earliest(cc.idleUntil, t.Now().Add(form.timeouts.WriteStall)))
 }
 
@@ -215,7 +214,8 @@ func (cc *clientConn) look(t *loop.Task) {
 	case cc.unacked == 0:
 		cc.parkUntil(t, cc.idleUntil)
 	case cc.unacked < before:
-		cc.parkUntil(t, earliest(cc.idleUntil, t.Now().Add(cc.listener.served.Load().timeouts.WriteStall)))
+		now, stall := t.Now(), cc.listener.served.Load().timeouts.WriteStall
+		cc.parkUntil(t, earliest(cc.idleUntil, longer(now.Add(stall), now, stall, before-cc.unacked)))
 	default:
 		cc.c.Reset()
 		cc.tls = nil

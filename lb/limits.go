@@ -60,7 +60,7 @@ const (
 	// rate, up to so many times the write stall's time. A client that reads nothing is given up after at most
 	// 1 + stallCredits times, and a slow one is served if its kernel takes no more ahead of it than it reads in that time.
 	fairBytesPerSecond = 1000
-	stallCredits       = 3
+	stallCredits       = 2
 	// How long and how much we read from a client after an answer that closes the connection, so that its unread bytes do not
 	// make the kernel reset the connection and destroy the answer.
 	lingerTimeout  = 2 * time.Second

@@ -225,9 +225,6 @@ func (x *exchange) drain() *fault {
 		if f != nil && f != faultStalled {
 			return f
 		}
-		if _, err := c.Write(nil); err != nil {
-			return clientFault(err, "answer")
-		}
 		before := left
 		if left = c.Unacked(); left < before {
 			giveUp = longer(giveUp, x.t.Now(), stall, before-left)

@@ -48,7 +48,7 @@ type pollConn struct {
 	readable bool
 	writable bool
 	ended    bool // RDHUP, HUP or ERR seen
-	failed   bool // HUP or ERR seen
+	failed   bool // HUP or ERR seen, or a write has failed
 }
 
 const connEvents = unix.EPOLLIN | unix.EPOLLOUT | unix.EPOLLRDHUP | unix.EPOLLET
@@ -212,6 +212,9 @@ func (c *pollConn) send(p []byte) (n int, errno syscall.Errno) {
 	if errno == unix.EAGAIN || errno == 0 && n < len(p) {
 		c.writable = false
 		return n, unix.EAGAIN
+	}
+	if errno != 0 {
+		c.failed = true // before its event comes
 	}
 	return n, errno
 }

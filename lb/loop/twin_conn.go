@@ -12,6 +12,10 @@ import (
 // twinPumpBytes is how much a twin's connection reads ahead while nobody reads.
 const twinPumpBytes = 4096
 
+// twinFlushBytes is how much the flusher writes at once, so that pending falls as
+// the kernel takes it.
+const twinFlushBytes = 64 << 10
+
 // twinCloseWait is how long queued bytes may still take after Close.
 const twinCloseWait = 100 * time.Millisecond
 
@@ -325,8 +329,11 @@ func (c *twinConn) flushSoon() {
 // flushOnce writes what is queued now; false means that the flusher is done.
 func (c *twinConn) flushOnce() bool {
 	l := c.lock()
-	out := c.queue
-	c.queue, c.inFlight = nil, len(out)
+	out := c.queue[:min(len(c.queue), twinFlushBytes)]
+	c.queue, c.inFlight = c.queue[len(out):], len(out)
+	if len(c.queue) == 0 {
+		c.queue = nil
+	}
 	l.mu.Unlock()
 	_, err := c.nc.Write(out)
 	l = c.lock()

@@ -1,0 +1,165 @@
+// Package node starts one lbd as a process of its own, in front of a backend in this one, for programs that measure it.
+package node
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// readyTimeout bounds the wait for lbd's ready line, and for its end.
+const readyTimeout = 30 * time.Second
+
+// Node is a running lbd in development mode. The document that it serves names its listeners http and https.
+type Node struct {
+	HTTP, HTTPS string // HOST:PORT of the two listeners
+
+	dir     string
+	cmd     *exec.Cmd
+	backend *http.Server
+}
+
+// Build makes lbd and lbctl of this tree, in dir.
+func Build(ctx context.Context, dir string) error {
+	return run(exec.CommandContext(ctx, "go", "build", "-o", dir+string(filepath.Separator), "lbd/cmd/lbd", "lbd/cmd/lbctl"))
+}
+
+// Start runs the lbd in the folder bin, applies the document and waits until it is served. The word BACKEND in the document
+// becomes the address of a backend that answers /N with N bytes.
+func Start(ctx context.Context, bin, document string) (*Node, error) {
+	n := &Node{}
+	err := n.start(ctx, bin, document)
+	if err != nil {
+		return nil, errors.Join(err, n.Close())
+	}
+	return n, nil
+}
+
+func (n *Node) start(ctx context.Context, bin, document string) (err error) {
+	if n.dir, err = os.MkdirTemp("", "lbd-bench-"); err != nil {
+		return err
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	n.backend = &http.Server{Handler: http.HandlerFunc(serve)}
+	go func() { _ = n.backend.Serve(l) }()
+	for _, address := range []*string{&n.HTTP, &n.HTTPS} {
+		if *address, err = freeAddress(); err != nil {
+			return err
+		}
+	}
+	if err := n.run(ctx, bin); err != nil {
+		return err
+	}
+	apply := exec.CommandContext(ctx, filepath.Join(bin, "lbctl"), "apply", "-f", "-", "--wait")
+	apply.Env = append(os.Environ(), "LBCTL_ENDPOINTS=unix:"+filepath.Join(n.dir, "control.sock"))
+	apply.Stdin = strings.NewReader(strings.ReplaceAll(document, "BACKEND", l.Addr().String()))
+	return run(apply)
+}
+
+// run starts lbd and waits for its ready line.
+func (n *Node) run(ctx context.Context, bin string) error {
+	n.cmd = exec.CommandContext(ctx, filepath.Join(bin, "lbd"), "run", "--dev", "--data-dir", n.dir, "--node", "bench",
+		"--listen", "http="+n.HTTP, "--listen", "https="+n.HTTPS, "--metrics", "off")
+	stderr, err := n.cmd.StderrPipe()
+	if err != nil {
+		return err
+	}
+	if err := n.cmd.Start(); err != nil {
+		n.cmd = nil
+		return err
+	}
+	ready := make(chan string, 1)
+	go func() {
+		said := ""
+		for s := bufio.NewScanner(stderr); s.Scan(); {
+			if said += s.Text() + "\n"; strings.HasPrefix(s.Text(), "lbd ready") {
+				ready <- ""
+				break
+			}
+		}
+		ready <- said
+		_, _ = io.Copy(io.Discard, stderr)
+	}()
+	select {
+	case said := <-ready:
+		if said != "" {
+			return fmt.Errorf("lbd ended before it was ready: %s", said)
+		}
+		return nil
+	case <-time.After(readyTimeout):
+		return errors.New("lbd is not ready")
+	}
+}
+
+// Close ends lbd and the backend.
+func (n *Node) Close() error {
+	if n.cmd != nil {
+		_ = n.cmd.Process.Signal(syscall.SIGTERM) // it may have ended
+		kill := time.AfterFunc(readyTimeout, func() { _ = n.cmd.Process.Kill() })
+		_ = n.cmd.Wait() // how it ends after measuring does not matter
+		kill.Stop()
+	}
+	if n.backend != nil {
+		_ = n.backend.Close() // the process is about to end
+	}
+	return os.RemoveAll(n.dir)
+}
+
+// Resident returns the resident memory of lbd in bytes.
+func (n *Node) Resident() (int64, error) {
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", n.cmd.Process.Pid))
+	if err != nil {
+		return 0, err
+	}
+	_, rest, _ := strings.Cut(string(status), "VmRSS:")
+	kib, _, _ := strings.Cut(strings.TrimSpace(rest), " ")
+	v, err := strconv.ParseInt(kib, 10, 64)
+	return v << 10, err
+}
+
+// serve answers /N with N bytes, and reads what it is sent.
+func serve(w http.ResponseWriter, r *http.Request) {
+	if _, err := io.Copy(io.Discard, r.Body); err != nil {
+		return
+	}
+	size, _ := strconv.Atoi(strings.Trim(r.URL.Path, "/")) // anything else is answered with nothing
+	w.Header().Set("Content-Length", strconv.Itoa(size))
+	piece := make([]byte, 32<<10)
+	for size > 0 {
+		k, err := w.Write(piece[:min(size, len(piece))])
+		if err != nil {
+			return
+		}
+		size -= k
+	}
+}
+
+func freeAddress() (string, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	defer l.Close()
+	return l.Addr().String(), nil
+}
+
+func run(cmd *exec.Cmd) error {
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%s: %w: %s", strings.Join(cmd.Args, " "), err, out)
+	}
+	return nil
+}

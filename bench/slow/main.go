@@ -1,0 +1,184 @@
+//go:build linux
+
+// Command slow lets slowhttptest loose on lbd, over TLS, in its three modes (slow heads, slow bodies, slow readers), and watches
+// what becomes of the slow connections, of other clients and of fair slow readers (1 kB/s).
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"os/signal"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"lbd/bench/node"
+)
+
+const document = `
+api_version: lbd/v1
+owner: dev
+listeners: [{ name: https, addresses: ["127.0.0.1:8443"], protocol: HTTPS, timeouts: { write_stall: 5s }, tls: { default_certificate: default } }]
+pools: [{ name: default, backends: [{ address: "BACKEND" }] }]
+routes: [{ name: default, listeners: [https], forward: { pools: [{ pool: default }], timeouts: { body_idle: 5s } } }]
+`
+
+var modes = []struct{ name, flag string }{{"slow heads", "-H"}, {"slow bodies", "-B"}, {"slow readers", "-X"}}
+
+type options struct {
+	bin, only   string
+	connections int
+	watch       time.Duration
+}
+
+func main() {
+	var o options
+	flag.StringVar(&o.bin, "bin", "", "folder with lbd and lbctl; by default they are built")
+	flag.StringVar(&o.only, "only", "", "one mode: heads, bodies or readers")
+	flag.IntVar(&o.connections, "c", 1000, "slow connections")
+	flag.DurationVar(&o.watch, "watch", 25*time.Second, "after this the slow connections are counted")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := measure(ctx, o); err != nil {
+		fmt.Fprintln(os.Stderr, "slow:", err)
+		os.Exit(1)
+	}
+}
+
+func measure(ctx context.Context, o options) error {
+	if _, err := exec.LookPath("slowhttptest"); err != nil {
+		return fmt.Errorf("%w: Debian's package has its name", err)
+	}
+	if o.bin == "" {
+		dir, err := os.MkdirTemp("", "lbd-bin-")
+		if err != nil {
+			return err
+		}
+		defer os.RemoveAll(dir)
+		if err := node.Build(ctx, dir); err != nil {
+			return err
+		}
+		o.bin = dir
+	}
+	for _, m := range modes {
+		if !strings.HasSuffix(m.name, o.only) {
+			continue
+		}
+		if err := one(ctx, o, m.name, m.flag); err != nil {
+			return fmt.Errorf("%s: %w", m.name, err)
+		}
+	}
+	return nil
+}
+
+// one measures a mode on a fresh lbd:
+//
+//  1. other clients alone, for as long as one of slowhttptest's runs
+//  2. other clients and fair slow readers beside slowhttptest
+//  3. the shares, the latencies, the memory
+func one(ctx context.Context, o options, name, mode string) error {
+	lbd, err := node.Start(ctx, o.bin, document)
+	if err != nil {
+		return err
+	}
+	defer lbd.Close()
+	others := startOthers(lbd.HTTPS)
+	if err := wait(ctx, o.watch); err != nil {
+		return errors.Join(err, others.stop())
+	}
+	if err := others.stop(); err != nil {
+		return fmt.Errorf("other clients alone: %w", err)
+	}
+	memory, err := lbd.Resident()
+	if err != nil {
+		return err
+	}
+	beside, fair := startOthers(lbd.HTTPS), startFair(lbd.HTTPS)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	attacked := make(chan error, 1)
+	go func() { attacked <- attack(ctx, o, mode, lbd.HTTPS) }()
+	most, left, followErr := follow(ctx, lbd.HTTPS, o.watch)
+	after, err := lbd.Resident()
+	if err := errors.Join(err, followErr, beside.stop(), fair.stop()); err != nil {
+		return err
+	}
+	cancel()
+	if err := <-attacked; err != nil {
+		return err
+	}
+	most -= otherConns + fairClients
+	left -= otherConns + int(fair.served())
+	fmt.Printf("%-13s of %d connections, %d at a time, %d are left %v after the first; fair slow readers: %d of %d served\n",
+		name, o.connections, most, left, o.watch, fair.served(), fairClients)
+	for _, err := range fair.lost {
+		fmt.Printf("%-13s a fair slow reader was lost %v\n", "", err)
+	}
+	fmt.Printf("%-13s others, idle: %s\n%-13s others, beside: %s\n", "", others, "", beside)
+	fmt.Printf("%-13s resident memory %+d KiB\n", "", (after-memory)>>10)
+	return nil
+}
+
+// attack runs slowhttptest until it has no connection left, or the context ends. It opens all within the first two seconds.
+// What it says it has is some seconds old, and it notices a reset only when it reads: the kernel is asked instead.
+func attack(ctx context.Context, o options, mode, address string) error {
+	arguments := []string{
+		mode, "-c", strconv.Itoa(o.connections), "-r", strconv.Itoa(o.connections / 2), "-i", "10", "-l", strconv.Itoa(int(2 * o.watch / time.Second)),
+		"-p", "3", "-s", "65536", "-v", "1", "-u", "https://" + address + "/1000000",
+	}
+	if mode == "-X" {
+		arguments = append(arguments, "-n", "10", "-z", "32", "-w", "512", "-y", "1024")
+	}
+	out, err := exec.CommandContext(ctx, "slowhttptest", arguments...).CombinedOutput()
+	if err != nil && ctx.Err() == nil {
+		return fmt.Errorf("slowhttptest: %w: %s", err, out)
+	}
+	return nil
+}
+
+// follow looks every half second how many connections the listener's side has open, and returns the most and the last.
+func follow(ctx context.Context, address string, watch time.Duration) (most, last int, err error) {
+	for end := time.Now().Add(watch); time.Now().Before(end); {
+		if err := wait(ctx, watch/50); err != nil {
+			return 0, 0, err
+		}
+		if last, err = established(address); err != nil {
+			return 0, 0, err
+		}
+		most = max(most, last)
+	}
+	return most, last, nil
+}
+
+// established counts the connections to an address that the listener's side has open.
+func established(address string) (int, error) {
+	_, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return 0, err
+	}
+	n, err := strconv.Atoi(port)
+	if err != nil {
+		return 0, err
+	}
+	table, err := os.ReadFile("/proc/net/tcp")
+	if err != nil {
+		return 0, err
+	}
+	return len(regexp.MustCompile(fmt.Sprintf("(?m)^ *\\d+: [0-9A-F]{8}:%04X [0-9A-F]{8}:[0-9A-F]{4} 01 ", n)).FindAll(table, -1)), nil
+}
+
+func wait(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
