@@ -16,8 +16,8 @@ import (
 const (
 	// stall is the listener's write stall in these tests, and tick how often a slow client reads: it is served as long as it
 	// acknowledges something in each stall.
-	stall = 400 * time.Millisecond
-	tick  = 20 * time.Millisecond
+	stall = 200 * time.Millisecond
+	tick  = 10 * time.Millisecond
 )
 
 // dialNarrow connects a client whose kernel takes little ahead of it, so that what it reads is what it acknowledges.
@@ -122,7 +122,7 @@ func TestStallWhileParked(t *testing.T) {
 // TestParkedSlowReader: the same answer, read slowly, is read to its end, and the connection is then as good as any other.
 func TestParkedSlowReader(t *testing.T) {
 	onEngines(t, func(t *testing.T, kind string) {
-		body := strings.Repeat("x", 120_000)
+		body := strings.Repeat("x", 60_000)
 		n := start(t, setup{
 			kind: kind, backends: addrs(lbtest.New(t, lbtest.OK(body))), listener: ListenerConfig{Timeouts: Timeouts{WriteStall: stall}},
 		})
@@ -137,12 +137,12 @@ func TestParkedSlowReader(t *testing.T) {
 	})
 }
 
-// paced reads at most a buffer in each tick.
+// paced reads at most 1 KiB in each tick.
 type paced struct{ net.Conn }
 
 func (p paced) Read(b []byte) (int, error) {
 	time.Sleep(tick)
-	return p.Conn.Read(b)
+	return p.Conn.Read(b[:min(len(b), 1<<10)])
 }
 
 // waiting is a backend that has a request and never answers; gone gets a token when its connection has ended.

@@ -806,7 +806,7 @@ type ListenerTimeouts struct {
 	RequestHead *durationpb.Duration `protobuf:"bytes,2,opt,name=request_head,json=requestHead,proto3" json:"request_head,omitempty"`
 	// For the next request, and for the first. Default 60s.
 	KeepAliveIdle *durationpb.Duration `protobuf:"bytes,3,opt,name=keep_alive_idle,json=keepAliveIdle,proto3" json:"keep_alive_idle,omitempty"`
-	// For a client that takes no byte of its answer. Default 30s.
+	// For a client that acknowledges nothing of its answer. Default 30s.
 	WriteStall    *durationpb.Duration `protobuf:"bytes,4,opt,name=write_stall,json=writeStall,proto3" json:"write_stall,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
