@@ -2,7 +2,11 @@ package state
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
+
+	"google.golang.org/protobuf/proto"
 
 	raftv1 "lbd/proto/lbd/raft/v1"
 	lbdv1 "lbd/proto/lbd/v1"
@@ -26,7 +30,20 @@ func TestWarningsCrowdOutNoError(t *testing.T) {
 	}
 }
 
-func wrapped(t *testing.T, r *lbdv1.Route) *lbdv1.Resource {
+// TestSettingsTwice: the second of two cluster_settings would decide after what the first allows was checked.
+func TestSettingsTwice(t *testing.T) {
+	change := &raftv1.ChangeCommand{Owner: "web", Upserts: []*raftv1.StoredResource{
+		{Resource: wrapped(t, &lbdv1.ClusterSettings{AllowLoopbackBackends: proto.Bool(true)})},
+		{Resource: wrapped(t, &lbdv1.Pool{Name: "p", Backends: []*lbdv1.Backend{{Address: "127.0.0.1:80"}}})},
+		{Resource: wrapped(t, &lbdv1.ClusterSettings{AllowLoopbackBackends: proto.Bool(false)})},
+	}}
+	violations := Validate(New("c"), change)
+	if !slices.ContainsFunc(violations, func(v *lbdv1.Violation) bool { return strings.Contains(v.GetDescription(), "twice") }) {
+		t.Errorf("%v", violations)
+	}
+}
+
+func wrapped(t *testing.T, r proto.Message) *lbdv1.Resource {
 	t.Helper()
 	out, ok := Wrap("web", r)
 	if !ok {

@@ -75,7 +75,7 @@ func (c *checker) run(change *raftv1.ChangeCommand) []*lbdv1.Violation {
 			c.field = fmt.Sprintf("%s[%d]", key.Kind, unnamed[key.Kind])
 		}
 		unnamed[key.Kind]++
-		if c.position[key] != i && key.Name != "" {
+		if c.position[key] != i && (key.Name != "" || key.Kind.Single()) {
 			c.errorf("", "is there twice: names are unique among %s", key.Kind)
 			continue
 		}
