@@ -177,7 +177,10 @@ func TestAccessLogThatNobodyReads(t *testing.T) {
 	if a.droppedLines() == 0 || a.droppedLines() >= records {
 		t.Errorf("%d of %d dropped", a.droppedLines(), records)
 	}
-	if waiting := a.loops[0].waiting; waiting > a.loopMax+len(appendCommon(nil, r)) {
+	a.loops[0].mu.Lock()
+	waiting := a.loops[0].waiting
+	a.loops[0].mu.Unlock()
+	if waiting > a.loopMax+len(appendCommon(nil, r)) {
 		t.Errorf("%d bytes wait", waiting)
 	}
 	began := time.Now()

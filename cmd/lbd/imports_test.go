@@ -31,7 +31,7 @@ var policy = map[string]struct {
 	"lb/balance":  {nil, nil},
 	"lb":          {[]string{"lb/loop", "lb/http1", "lb/balance"}, nil},
 	"lb/lbtest":   {nil, nil},
-	"lb/vectest":  {nil, []string{"golang.org/x/net"}},
+	"lb/vectest":  {nil, nil},
 	"tls":         {nil, nil},
 	"tls/seal":    {nil, nil},
 	"tls/tlstest": {nil, nil},
@@ -56,7 +56,7 @@ var (
 	protobuf = []string{"google.golang.org/protobuf", "google.golang.org/grpc", "google.golang.org/genproto/googleapis/rpc"}
 )
 
-// hotPath packages serve requests: net/http and encoding/json have no business in them.
+// hotPath packages serve requests: net/http has no business in them.
 var hotPath = []string{"lb", "lb/loop", "lb/http1", "lb/balance", "tls", "health"}
 
 func TestImportPolicy(t *testing.T) {

@@ -46,7 +46,7 @@ func (a *appliance) publish() {
 	clock := phaseClock{a.publishTimes, time.Now()}
 	next := a.compile(s, touched)
 	clock.ended("compile")
-	a.resolver.keep(next.addresses())
+	a.resolver.keep(next.addresses(), s.Settings())
 	a.prober.Set(next.checks())
 	clock.ended("resolve")
 	table, err := a.compileTable(next, touched)

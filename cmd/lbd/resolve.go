@@ -4,13 +4,17 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"net/netip"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
+
+	"lbd/cluster/state"
 )
 
 const (
@@ -25,7 +29,10 @@ const (
 	resolveAtOnceMax = 16
 )
 
-var errNoAddress = errors.New("the name has no address")
+var (
+	errNoAddress = errors.New("the name has no address")
+	errForbidden = errors.New("the name leads where cluster_settings allow no backend")
+)
 
 // lookupFunc asks for a host's addresses, as net.Resolver.LookupNetIP does.
 type lookupFunc func(ctx context.Context, network, host string) ([]netip.Addr, error)
@@ -38,6 +45,7 @@ type resolver struct {
 
 	mu    sync.Mutex
 	names map[string]*resolved // by "host:port", those of the served pools
+	rules state.Settings
 
 	ctx    context.Context // ends with close
 	cancel context.CancelFunc
@@ -106,11 +114,13 @@ func (r *resolver) wake() {
 	}
 }
 
-// keep says which addresses ("host:port") are in use. It waits a moment for the answers of new names; one that comes
-// later wakes the appliance.
-func (r *resolver) keep(addresses map[string]bool) {
+// keep says which addresses ("host:port") are in use, and where backends may be. It waits a moment for the answers of new
+// names; one that comes later wakes the appliance, and so does one that the rules have changed.
+func (r *resolver) keep(addresses map[string]bool, rules state.Settings) {
 	var fresh []string
 	r.mu.Lock()
+	ruled := r.rules != rules
+	r.rules = rules
 	for a := range r.names {
 		if !addresses[a] {
 			delete(r.names, a)
@@ -132,6 +142,23 @@ func (r *resolver) keep(addresses map[string]bool) {
 	if len(fresh) > 0 {
 		r.askFor(resolveWait, fresh)
 	}
+	if ruled {
+		r.done.Go(func() { r.ask(r.due(true), r.wake) })
+	}
+}
+
+// allowed leaves out what the rules forbid: the same addresses that a document may not name.
+func allowed(ips []netip.Addr, rules state.Settings) []netip.Addr {
+	var out []netip.Addr
+	for _, ip := range ips {
+		ip = ip.Unmap()
+		switch {
+		case ip.IsLoopback() && !rules.AllowLoopbackBackends, ip.IsLinkLocalUnicast() && !rules.AllowLinkLocalBackends, ip.IsUnspecified(), ip.IsMulticast():
+		default:
+			out = append(out, ip)
+		}
+	}
+	return out
 }
 
 // askFor asks and returns when all have answered, at the latest after wait: an answer that comes later wakes the appliance.
@@ -188,19 +215,35 @@ func (r *resolver) askOne(address string) bool {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	old := n.addr
+	if old.IsValid() && len(allowed([]netip.Addr{old.Addr()}, r.rules)) == 0 {
+		n.addr = netip.AddrPort{}
+	}
+	if good := allowed(ips, r.rules); len(good) > 0 {
+		ips = good
+	} else if err == nil {
+		err = fmt.Errorf("%w: %s", errForbidden, joined(ips))
+	}
 	if err != nil {
 		if n.err == nil && r.ctx.Err() == nil {
 			r.log.Warn("cannot resolve a backend's name", "address", address, "stays", n.addr, "err", err)
 		}
 		n.err = err
-		return false
+		return n.addr != old
 	}
 	if n.err != nil {
 		r.log.Info("a backend's name is resolved again", "address", address)
 	}
-	old := n.addr
 	n.addr, n.err = netip.AddrPortFrom(preferred(ips), n.port), nil
 	return n.addr != old
+}
+
+func joined(ips []netip.Addr) string {
+	var out []string
+	for _, ip := range ips {
+		out = append(out, ip.String())
+	}
+	return strings.Join(out, ", ")
 }
 
 // preferred is the same choice every time, IPv4 first: an answer in another order is no change.

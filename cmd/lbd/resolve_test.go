@@ -5,10 +5,13 @@ import (
 	"errors"
 	"log/slog"
 	"net/netip"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"lbd/cluster/state"
 )
 
 // names is a resolver's world: what each host answers, and how long that takes.
@@ -82,7 +85,7 @@ func moves(r *resolver) bool {
 
 func TestResolverLiteral(t *testing.T) {
 	resolving(t, func(t *testing.T, r *resolver, world *names) {
-		r.keep(map[string]bool{"10.0.0.1:80": true, "[2001:db8::1]:443": true})
+		r.keep(map[string]bool{"10.0.0.1:80": true, "[2001:db8::1]:443": true}, state.Settings{})
 		wants(t, r, "10.0.0.1:80", "10.0.0.1:80")
 		wants(t, r, "[2001:db8::1]:443", "[2001:db8::1]:443")
 		if n := world.questions(); n != 0 {
@@ -94,7 +97,7 @@ func TestResolverLiteral(t *testing.T) {
 func TestResolverAnswersAtOnce(t *testing.T) {
 	resolving(t, func(t *testing.T, r *resolver, world *names) {
 		world.set("b.test", "2001:db8::1", "10.0.0.9", "10.0.0.2")
-		r.keep(map[string]bool{"b.test:80": true})
+		r.keep(map[string]bool{"b.test:80": true}, state.Settings{})
 		wants(t, r, "b.test:80", "10.0.0.2:80")
 		if moves(r) {
 			t.Error("woken for an answer that keep has waited for")
@@ -116,7 +119,7 @@ func TestResolverAnswersLate(t *testing.T) {
 		world.set("b.test", "10.0.0.1")
 		world.delay = 2 * time.Second
 		start := time.Now()
-		r.keep(map[string]bool{"b.test:80": true})
+		r.keep(map[string]bool{"b.test:80": true}, state.Settings{})
 		if took := time.Since(start); took != resolveWait {
 			t.Errorf("keep waited %v, want %v", took, resolveWait)
 		}
@@ -135,7 +138,7 @@ func TestResolverAnswersLate(t *testing.T) {
 func TestResolverKeepsTheLastGoodAnswer(t *testing.T) {
 	resolving(t, func(t *testing.T, r *resolver, world *names) {
 		world.set("b.test", "10.0.0.1")
-		r.keep(map[string]bool{"b.test:80": true})
+		r.keep(map[string]bool{"b.test:80": true}, state.Settings{})
 		world.set("b.test")
 		time.Sleep(resolveInterval + resolveRetry)
 		if moves(r) {
@@ -160,7 +163,7 @@ func TestResolverKeepsTheLastGoodAnswer(t *testing.T) {
 // A backend that has never had an address takes no requests: it is not left waiting for the ordinary interval.
 func TestResolverRetriesWhatHasNoAnswer(t *testing.T) {
 	resolving(t, func(t *testing.T, r *resolver, world *names) {
-		r.keep(map[string]bool{"b.test:80": true})
+		r.keep(map[string]bool{"b.test:80": true}, state.Settings{})
 		if p := r.problem("b.test:80"); p != "resolve: no such host" {
 			t.Errorf("problem %q", p)
 		}
@@ -176,8 +179,8 @@ func TestResolverRetriesWhatHasNoAnswer(t *testing.T) {
 func TestResolverForgets(t *testing.T) {
 	resolving(t, func(t *testing.T, r *resolver, world *names) {
 		world.set("b.test", "10.0.0.1")
-		r.keep(map[string]bool{"b.test:80": true})
-		r.keep(map[string]bool{})
+		r.keep(map[string]bool{"b.test:80": true}, state.Settings{})
+		r.keep(map[string]bool{}, state.Settings{})
 		asked := world.questions()
 		time.Sleep(2 * resolveInterval)
 		synctest.Wait()
@@ -195,9 +198,38 @@ func TestResolverBoundsQuestions(t *testing.T) {
 		for i := range 2 * resolveAtOnceMax {
 			all[string(rune('a'+i))+".test:80"] = true
 		}
-		r.keep(all)
+		r.keep(all, state.Settings{})
 		if n := world.questions(); n != resolveAtOnceMax {
 			t.Errorf("%d questions at once, want %d", n, resolveAtOnceMax)
 		}
+	})
+}
+
+// TestResolverForbidden: a name may not lead where a document may not point.
+func TestResolverForbidden(t *testing.T) {
+	resolving(t, func(t *testing.T, r *resolver, world *names) {
+		in := map[string]bool{"b.test:80": true}
+		world.set("b.test", "127.0.0.1", "10.0.0.7")
+		r.keep(in, state.Settings{})
+		wants(t, r, "b.test:80", "10.0.0.7:80")
+
+		world.set("b.test", "127.0.0.1", "::ffff:127.0.0.2", "169.254.1.1")
+		time.Sleep(2 * resolveInterval)
+		wants(t, r, "b.test:80", "10.0.0.7:80") // the last good answer stays
+		if p := r.problem("b.test:80"); !strings.Contains(p, "127.0.0.1") {
+			t.Errorf("problem %q does not name the answer", p)
+		}
+
+		r.keep(in, state.Settings{AllowLoopbackBackends: true})
+		if !moves(r) {
+			t.Error("an allowed answer wakes nobody")
+		}
+		wants(t, r, "b.test:80", "127.0.0.1:80")
+
+		r.keep(in, state.Settings{})
+		if !moves(r) {
+			t.Error("a forbidden address wakes nobody")
+		}
+		wants(t, r, "b.test:80", "")
 	})
 }
