@@ -1,7 +1,7 @@
 # A menu: each target is one command one could type.
 
 .PHONY: help run test lint generate bench profile
-help: ; @sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile
+help: ; @sed -n 's/^\([a-z]*\): ## /\1\t/p' Makefile
 run: ## a dev node on 127.0.0.1:8443
 	go run ./cmd/lbd run --dev
 test: ## everything that must hold at every commit

@@ -19,12 +19,12 @@ const (
 	fairReaders = 10
 )
 
-// slowDocument gives slow clients a second. The whole, with a thousand connections and longer times, is bench/slow.
+// slowDocument gives slow clients a second, and readers three. The whole, with a thousand connections and longer times, is bench/slow.
 const slowDocument = `
 api_version: lbd/v1
 owner: dev
 listeners:
-  - { name: https, addresses: ["127.0.0.1:8443"], protocol: HTTPS, tls: { default_certificate: default }, timeouts: { request_head: 1s, write_stall: 1s } }
+  - { name: https, addresses: ["127.0.0.1:8443"], protocol: HTTPS, tls: { default_certificate: default }, timeouts: { request_head: 1s, write_stall: 3s } }
 pools: [{ name: default, backends: [{ address: "BACKEND" }] }]
 routes: [{ name: default, listeners: [https], forward: { pools: [{ pool: default }], timeouts: { body_idle: 1s } } }]
 `
