@@ -35,7 +35,7 @@ type clientConn struct {
 	requests int           // begun
 
 	idleUntil time.Time // when a parked connection is to close
-	unacked   int       // bytes at the last look at it; at first those of the last answer
+	unacked   int       // bytes at the last look at it; at first those of the answers since it was woken
 
 	// Whether form trusts the peer; worked out again when the listener has another form.
 	judgedBy *listenerForm
@@ -74,6 +74,19 @@ func (l *listener) accept(t *loop.Task, c *loop.Conn, port string) {
 
 // handshake lets the terminator do it, as heavy steps, and counts why it failed.
 func (cc *clientConn) handshake(t *loop.Task, form *listenerForm) bool {
+	returned := false
+	defer func() {
+		if !returned { // a panic, which the loop logs
+			cc.listener.ended[Internal].Add(1)
+			cc.forget()
+		}
+	}()
+	err := cc.shakeHands(t, form)
+	returned = true
+	return err == nil
+}
+
+func (cc *clientConn) shakeHands(t *loop.Task, form *listenerForm) error {
 	began := t.Now()
 	cc.c.SetHeavy(true)
 	cc.c.SetDeadline(t.Now().Add(form.timeouts.Handshake))
@@ -85,7 +98,7 @@ func (cc *clientConn) handshake(t *loop.Task, form *listenerForm) bool {
 	if err == nil {
 		cc.c.SetDeadline(time.Time{})
 		cc.tls, cc.io = conn, conn
-		return true
+		return nil
 	}
 	reason := BadRequest
 	switch {
@@ -99,7 +112,7 @@ func (cc *clientConn) handshake(t *loop.Task, form *listenerForm) bool {
 	cc.listener.ended[reason].Add(1)
 	cc.listener.server.log.Debug("handshake failed", "listener", cc.listener.name, "client", cc.address, "cause", err)
 	cc.record(t, began, reason, handshakeDetail(err))
-	return false
+	return err
 }
 
 // handshakeDetail says where the terminator tells what went wrong.
@@ -143,9 +156,11 @@ func (cc *clientConn) serve(t *loop.Task) {
 			cc.forget()
 		}
 	}()
-	next := nextRequest
+	next, before, answered := nextRequest, cc.requests, 0
 	for next == nextRequest {
-		next = x.serveRequest()
+		if next = x.serveRequest(); next == nextRequest {
+			answered += int(x.rec.ResponseBytes)
+		}
 	}
 	switch next {
 	case lingerConn:
@@ -154,7 +169,9 @@ func (cc *clientConn) serve(t *loop.Task) {
 	case abortConn:
 		cc.tls = nil // no farewell: over TLS it would say that the answer was whole
 	}
-	cc.unacked = int(x.rec.ResponseBytes)
+	if cc.requests > before { // else x.rec is still that of another connection's exchange
+		cc.unacked = answered
+	}
 	x.end()
 	whole = true
 	if next != parkConn || cc.listener.leaving() {

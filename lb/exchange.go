@@ -108,8 +108,12 @@ func (x *exchange) end() {
 	}
 }
 
-// abandon settles the counts of an exchange that a panic has ended.
+// abandon settles the counts of an exchange that a panic has ended. Large buffers are counted, too; the small ones are left to
+// the garbage collector.
 func (x *exchange) abandon() {
+	if x.conn != nil {
+		x.conn.in.free(x.t)
+	}
 	if x.held {
 		x.backend.inFlight.Add(-1)
 	}

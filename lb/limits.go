@@ -3,6 +3,8 @@ package lb
 import (
 	"cmp"
 	"time"
+
+	"lbd/lb/loop"
 )
 
 // Off, in a configuration, is a timeout that never ends. What guards a listener against its clients cannot be Off: a wait
@@ -70,8 +72,9 @@ const (
 	// How long a backend that has answered may take the rest of its request before its connection is given up. The client has
 	// its answer by then, but the next request on its connection waits.
 	settleTimeout = 100 * time.Millisecond
-	// What a queued write may hold while both directions of a connection move: one buffer and its framing or records.
-	queuedBytesMax = 64 << 10
+	// What a queued write may hold while both directions of a connection move: one large buffer in records, of which the first of
+	// a connection are small. Who fills it all the same makes us write without reading (RFC 8446 4.6.3) and is cut off.
+	queuedBytesMax = loop.BulkBytes + loop.BufferBytes
 	// Retry-After of an answer that says no backend is eligible: about the time checks need to see one come back.
 	retryAfterSeconds = "5"
 	// How often a loop is asked again for its parked connections when it does not answer (20 ms each).

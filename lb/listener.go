@@ -115,6 +115,9 @@ func (s *Server) Listen(cfg ListenerConfig) error {
 		l.served.Store(form) // connections may come as soon as the first address is bound
 	}
 	if err := l.bind(cfg.Addresses, form); err != nil {
+		if before == nil {
+			l.close() // the addresses that could be bound may have brought connections
+		}
 		return fmt.Errorf("listener %q: %w", cfg.Name, err)
 	}
 	l.served.Store(form)

@@ -204,15 +204,19 @@ func (x *exchange) moreBody() *fault {
 // read from the backend either. Slow is no fault: only a client that acknowledges nothing for the listener's time is given up.
 func (x *exchange) put(p []byte) *fault {
 	c := x.client.c
-	if len(p) > 0 {
-		if _, err := x.client.io.Write(p); err != nil {
+	for len(p) > 0 {
+		n := min(len(p), loop.BulkBytes) // what the queue has room for
+		if _, err := x.client.io.Write(p[:n]); err != nil {
 			return clientFault(err, "answer")
 		}
+		p = p[n:]
+		if c.Pending() > 0 {
+			if f := x.drain(); f != nil {
+				return f
+			}
+		}
 	}
-	if c.Pending() == 0 {
-		return nil
-	}
-	return x.drain()
+	return nil
 }
 
 // drain waits until the kernel has what is pending for the client. The kernel takes more only when a large part of its buffer,

@@ -137,6 +137,27 @@ func TestParkedSlowReader(t *testing.T) {
 	})
 }
 
+// TestParkedSlowReaderOfMany: answers to pipelined requests wait for a slow client together, so what it owes at the first look is
+// more than the last of them.
+func TestParkedSlowReaderOfMany(t *testing.T) {
+	onEngines(t, func(t *testing.T, kind string) {
+		const many = 5
+		body := strings.Repeat("x", 20_000)
+		n := start(t, setup{
+			kind: kind, backends: addrs(lbtest.New(t, lbtest.OK(body))), listener: ListenerConfig{Timeouts: Timeouts{WriteStall: stall}},
+		})
+		c := n.dialNarrow()
+		c.say(strings.Repeat(get("/"), many))
+		for range many {
+			n.want(200, OK) // the kernel has all of it
+		}
+		c.r = bufio.NewReaderSize(paced{c.Conn}, 1<<10)
+		for range many {
+			c.expect("GET", 200, body)
+		}
+	})
+}
+
 // paced reads at most 1 KiB in each tick.
 type paced struct{ net.Conn }
 

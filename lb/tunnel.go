@@ -14,14 +14,24 @@ type pipe struct {
 	dst      io.Writer
 	farewell func() error // ends dst's stream; nil: to's FIN alone
 	in       *window
-	done     bool
+	ended    bool // from has no more; dst has been told
+	done     bool // and to has our FIN
 }
 
 // step moves what has come, without waiting, and reports whether anything moved. The end of one direction is passed on; the
 // other lives until its own.
 func (p *pipe) step(t *loop.Task) (bool, error) {
-	if p.done || p.to.Pending() > 0 {
+	switch {
+	case p.done:
 		return false, nil
+	case p.to.Pending() > 0:
+		if p.to.Broken() { // it never becomes less: not to be waited for
+			return false, io.ErrClosedPipe
+		}
+		return false, nil
+	case p.ended:
+		p.done = true
+		return true, p.to.CloseWrite()
 	}
 	if p.in.empty() {
 		n, err := p.src.Read(p.in.room(t, 1))
@@ -32,13 +42,13 @@ func (p *pipe) step(t *loop.Task) (bool, error) {
 			p.in.free(t) // a thousand silent tunnels hold no buffers
 			return false, nil
 		case err == io.EOF:
-			p.done = true
+			p.ended = true
 			p.in.free(t)
 			if p.farewell != nil {
 				p.farewell()
 				p.to.SetWriteDeadline(time.Time{}) // crypto/tls leaves one in the past
 			}
-			return true, p.to.CloseWrite()
+			return true, nil
 		default:
 			return false, err
 		}
@@ -53,7 +63,7 @@ func (p *pipe) want(wants []loop.Want) []loop.Want {
 	switch {
 	case p.to.Pending() > 0:
 		return also(wants, loop.Want{Conn: p.to, Write: true})
-	case !p.done:
+	case !p.ended:
 		return also(wants, loop.Want{Conn: p.from, Read: true})
 	}
 	return wants

@@ -137,6 +137,9 @@ func (x *exchange) readUpload() (bool, *fault) {
 // await waits until want is ready, or a piece of the request's body has moved; the caller looks again. Whatever an exchange
 // waits for once its head is read, it waits here: so the upload goes on meanwhile, in the same task.
 func (x *exchange) await(want loop.Want, deadline time.Time) *fault {
+	if x.conn != nil && x.conn.c.Broken() {
+		x.up.broken = true // what is pending for it never becomes less: not to be waited for
+	}
 	moved, f := x.moveUpload()
 	switch {
 	case f != nil:
@@ -150,10 +153,10 @@ func (x *exchange) await(want loop.Want, deadline time.Time) *fault {
 	}
 	wants := also(append(x.wants[:0], want), loop.Want{Conn: x.client.c, Broken: true})
 	switch {
-	case x.conn == nil: // an answer of our own
+	case x.conn == nil, x.up.broken: // an answer of our own, or none of the body is wanted
 	case x.conn.c.Pending() > 0:
 		wants = also(wants, loop.Want{Conn: x.conn.c, Write: true})
-	case !x.up.done && !x.up.broken:
+	case !x.up.done:
 		wants = also(wants, loop.Want{Conn: x.client.c, Read: true})
 	}
 	if _, err := x.t.Wait(earliest(deadline, x.requestBy), wants...); err != nil {

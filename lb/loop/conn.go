@@ -90,7 +90,10 @@ func (c *Conn) SetWriteDeadline(t time.Time) error {
 // step a round, and its Read may answer ErrOverloaded.
 func (c *Conn) SetHeavy(on bool) { c.heavy = on }
 
-// SetNonblocking says whether Read answers ErrWouldBlock instead of waiting.
+// SetNonblocking says whether Read answers ErrWouldBlock instead of waiting, and
+// a queued Write above the limit ErrQueueFull. The second is for a tls.Conn,
+// whose Read writes when the peer wants it to (RFC 8446 4.6.3): a peer that
+// wants it without end and reads nothing must not hold the task.
 func (c *Conn) SetNonblocking(on bool) { c.nonblocking = on }
 
 // SetQueued lets Write return at once while fewer than limit bytes are pending:

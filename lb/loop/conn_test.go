@@ -343,6 +343,28 @@ func TestQueuedDeadline(t *testing.T) {
 	})
 }
 
+// On a nonblocking connection it does not wait at all, deadline or not.
+func TestQueueFull(t *testing.T) {
+	onEach(t, func(t *testing.T, kind string) {
+		e := start(t, kind, 1)
+		got := make(chan error, 1)
+		l := listen(t, e, ListenOptions{Handler: func(_ *Task, c *Conn) {
+			c.SetNonblocking(true)
+			c.SetQueued(64 << 10)
+			for {
+				if _, err := c.Write(make([]byte, 64<<10)); err != nil {
+					got <- err
+					return
+				}
+			}
+		}})
+		dial(t, l)
+		if err := within(t, got, "full queue"); err != ErrQueueFull {
+			t.Fatal(err)
+		}
+	})
+}
+
 func TestNonblocking(t *testing.T) {
 	onEach(t, func(t *testing.T, kind string) {
 		e := start(t, kind, 1)

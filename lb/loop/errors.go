@@ -20,6 +20,10 @@ var (
 	// came than the loop could serve. The connection should be closed.
 	ErrOverloaded = errors.New("loop overloaded, heavy step dropped")
 
+	// ErrQueueFull is what a queued Write answers on a connection set to
+	// nonblocking that has its limit pending.
+	ErrQueueFull = errors.New("write queue full")
+
 	// ErrWouldBlock is what Read answers on a connection set to nonblocking
 	// when nothing has arrived. It is a temporary net.Error, after which
 	// tls.Conn.Read can be called again.

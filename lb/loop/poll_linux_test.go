@@ -403,3 +403,24 @@ func TestNoAllocations(t *testing.T) {
 		}
 	})
 }
+
+// A task that waits again and again for what is there already takes turns with
+// the others all the same.
+func TestWaitTakesTurns(t *testing.T) {
+	e := start(t, KindEpoll, 1)
+	stop := false // the loop's
+	waiting, ended := make(chan struct{}), make(chan struct{})
+	l := listen(t, e, ListenOptions{Handler: func(task *Task, c *Conn) {
+		close(waiting)
+		for !stop {
+			if _, err := task.Wait(time.Time{}, Want{Conn: c, Write: true}); err != nil {
+				break
+			}
+		}
+		close(ended)
+	}})
+	dial(t, l)
+	within(t, waiting, "handler")
+	e.Go(func(*Task) { stop = true })
+	within(t, ended, "another task's turn")
+}

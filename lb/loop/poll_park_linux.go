@@ -77,6 +77,7 @@ func (c *pollConn) enter(l *pollLoop, t *pollTask) error {
 	slot, err := l.register(int(c.fd), connEvents, c)
 	if err != nil {
 		c.closed = true
+		c.admit.leave()
 		closeFD(int(c.fd))
 		return os.NewSyscallError("epoll_ctl", err)
 	}

@@ -26,6 +26,9 @@ func (c *pollConn) writeQueued(p []byte) (int, error) {
 		if n := c.pending(); n == 0 || n < int(c.queuedMax) {
 			break
 		}
+		if c.nonblocking && c.queuedMax > 0 {
+			return 0, ErrQueueFull
+		}
 		if err := c.await(wantWrite, c.writeBy); err != nil {
 			return 0, err
 		}

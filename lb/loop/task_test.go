@@ -279,8 +279,8 @@ func relay(t testing.TB, task *Task, c *Conn, addr netip.AddrPort) {
 	}
 	buf := task.Buffer()
 	defer task.Release(buf)
-	var over [2]bool
-	for !over[0] || !over[1] {
+	var over, closed [2]bool // nothing more comes from this end; that has been passed on
+	for !closed[0] || !closed[1] {
 		wants := [2]Want{{Conn: c}, {Conn: b}}
 		for from := range ends {
 			to := 1 - from
@@ -292,18 +292,21 @@ func relay(t testing.TB, task *Task, c *Conn, addr netip.AddrPort) {
 				}
 				if err != nil {
 					over[from] = true
-					if err := ends[to].CloseWrite(); err != nil {
-						t.Error(err)
-					}
 					break
 				}
 				ends[to].Write(buf[:n])
 			}
-			if ends[to].Pending() > 0 {
+			switch {
+			case ends[to].Pending() > 0:
 				wants[to].Write = true
+			case over[from] && !closed[from]: // not before: it would wait, and hold up the other direction
+				closed[from] = true
+				if err := ends[to].CloseWrite(); err != nil {
+					t.Error(err)
+				}
 			}
 		}
-		if over[0] && over[1] {
+		if closed[0] && closed[1] {
 			return
 		}
 		if _, err := task.Wait(time.Now().Add(patience), wants[0], wants[1]); err != nil {

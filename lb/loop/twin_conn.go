@@ -268,6 +268,8 @@ func (c *twinConn) write(p []byte) (int, error) {
 			c.queue = append(c.queue, p...)
 			c.flushSoon()
 			return len(p), nil
+		case c.queuedMax > 0 && c.nonblocking:
+			return 0, ErrQueueFull
 		case c.pending() == 0:
 			return c.writeNow(p)
 		}
