@@ -21,7 +21,7 @@ const (
 	calmBytes = 1 << 20
 	// calmIntervals of calm after a burst, what it left behind goes back to the system.
 	calmIntervals = 5
-	// leftBytes of garbage are not worth a collection in a calm hour.
+	// leftBytes of garbage and of heap that is free but not given back are not worth a collection in a calm hour.
 	leftBytes = 16 << 20
 )
 
@@ -58,9 +58,9 @@ func (m *memory) run() {
 		case <-m.stop:
 			return
 		case <-tick.C:
-			live, objects, allocated := readHeap()
+			live, held, allocated := readHeap()
 			m.set(gcPercent(live))
-			if m.settled(live, objects, allocated) {
+			if m.settled(live, held, allocated) {
 				debug.FreeOSMemory()
 			}
 		}
@@ -80,8 +80,8 @@ func gcPercent(live uint64) int {
 	return max(gcPercentMin, heapRoom*100/(step*int(1+live/step)))
 }
 
-// settled reports whether a burst is over and has left garbage that is worth collecting.
-func (m *memory) settled(live, objects, allocated uint64) bool {
+// settled reports whether a burst is over and has left memory that is worth giving back.
+func (m *memory) settled(live, held, allocated uint64) bool {
 	quiet := allocated-m.allocated < calmBytes
 	m.allocated = allocated
 	if !quiet {
@@ -89,12 +89,16 @@ func (m *memory) settled(live, objects, allocated uint64) bool {
 		return false
 	}
 	m.calm++
-	return m.calm == calmIntervals && objects > live+leftBytes
+	return m.calm == calmIntervals && held > live+leftBytes
 }
 
-// readHeap reads what the last collection found alive, what there is now, and what was ever allocated.
-func readHeap() (live, objects, allocated uint64) {
-	samples := []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/memory/classes/heap/objects:bytes"}, {Name: "/gc/heap/allocs:bytes"}}
+// readHeap reads what the last collection found alive, what is held (objects, and what is free but not given back), and what
+// was ever allocated.
+func readHeap() (live, held, allocated uint64) {
+	samples := []metrics.Sample{
+		{Name: "/gc/heap/live:bytes"}, {Name: "/memory/classes/heap/objects:bytes"}, {Name: "/memory/classes/heap/free:bytes"},
+		{Name: "/gc/heap/allocs:bytes"},
+	}
 	metrics.Read(samples)
-	return samples[0].Value.Uint64(), samples[1].Value.Uint64(), samples[2].Value.Uint64()
+	return samples[0].Value.Uint64(), samples[1].Value.Uint64() + samples[2].Value.Uint64(), samples[3].Value.Uint64()
 }

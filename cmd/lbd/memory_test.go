@@ -16,9 +16,9 @@ func TestMemorySettlesOnceAfterABurst(t *testing.T) {
 	m := &memory{}
 	const live, garbage = 10 << 20, 60 << 20
 	allocated, given := uint64(0), 0
-	look := func(allocates, objects uint64) {
+	look := func(allocates, held uint64) {
 		allocated += allocates
-		if m.settled(live, objects, allocated) {
+		if m.settled(live, held, allocated) {
 			given++
 		}
 	}
@@ -44,8 +44,8 @@ func TestMemorySettlesOnceAfterABurst(t *testing.T) {
 }
 
 func TestReadHeap(t *testing.T) {
-	_, objects, allocated := readHeap()
-	if objects == 0 || allocated == 0 {
-		t.Errorf("objects %d, allocated %d: a metric has another name", objects, allocated)
+	_, held, allocated := readHeap()
+	if held == 0 || allocated == 0 {
+		t.Errorf("held %d, allocated %d: a metric has another name", held, allocated)
 	}
 }
