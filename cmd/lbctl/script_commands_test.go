@@ -145,7 +145,9 @@ func cmdNodeLog(ts *testscript.TestScript, neg bool, args []string) {
 
 func cmdBackend(ts *testscript.TestScript, neg bool, args []string) {
 	need(ts, neg, args, 1, "backend NAME")
-	b := &backend{name: args[0], address: "127.0.0.1:0", status: http.StatusOK}
+	address, err := freeAddress() // it comes back on the same one
+	ts.Check(err)
+	b := &backend{name: args[0], address: address, status: http.StatusOK}
 	ts.Check(b.start())
 	worldOf(ts).backends[b.name] = b
 	ts.Setenv(b.name, b.address)

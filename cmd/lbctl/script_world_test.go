@@ -2,8 +2,10 @@ package main
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -64,13 +66,25 @@ type node struct {
 	err    error
 }
 
+// handed are the ports that this process has given out.
+var handed sync.Map
+
+// freeAddress gives out each address once, from below the range in which the kernel picks ports of outgoing connections: there
+// another test's connection could take it before a node binds it.
 func freeAddress() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
+	const lowest, count = 12_000, 20_000
+	for range 1000 {
+		port := lowest + rand.IntN(count)
+		if _, taken := handed.LoadOrStore(port, true); taken {
+			continue
+		}
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+		if err != nil {
+			continue // somebody else's
+		}
+		return l.Addr().String(), l.Close()
 	}
-	defer l.Close()
-	return l.Addr().String(), nil
+	return "", errors.New("no free port between 12000 and 32000")
 }
 
 // start runs lbd and returns once it has said that it is ready, with how long that took.
