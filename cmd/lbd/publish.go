@@ -187,16 +187,18 @@ func (a *appliance) storeCertificates(next *compiled, touched []state.Key) {
 // One that is not served as stored is refused.
 func (a *appliance) prove(touched []state.Key) {
 	var changed, others []string
+	isChanged := map[string]bool{} // at a start with 10,000 certificates that is all of them
 	for _, k := range touched {
 		if _, ok := a.current.certificates[k.Name]; ok && k.Kind == state.Certificates {
 			changed = append(changed, k.Name)
+			isChanged[k.Name] = true
 		}
 	}
 	if len(changed) == 0 {
 		return
 	}
 	for name := range a.current.certificates {
-		if !slices.Contains(changed, name) {
+		if !isChanged[name] {
 			others = append(others, name)
 		}
 	}
