@@ -41,7 +41,6 @@ func TestRightProxy(t *testing.T) {
 		{"tls", server, vectest.Target{TLS: client}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
 			backend := vectest.NewBackend(t)
 			c.target.Address = proxy(t, c.server, forward(backend.Address()))
 			for _, v := range load(t) {
