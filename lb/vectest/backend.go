@@ -36,7 +36,9 @@ type recorded struct {
 	net.Conn
 	backend *Backend
 	octets  []byte
-	mark    int // where those of the current vector begin
+	mark    int  // where those of the current vector begin
+	whole   int  // where the last whole request ended
+	earlier bool // was in the midst of an earlier vector's request when the current one began: none of this one's concern
 }
 
 // NewBackend starts a backend on a loopback port. It ends with the test.
@@ -101,6 +103,7 @@ func (b *Backend) serve(c *recorded) {
 		}
 		b.mu.Lock()
 		a := b.answer
+		c.whole = len(c.octets) - r.Buffered()
 		b.mu.Unlock()
 		if a != nil && strings.HasPrefix(q.target, "/resp") {
 			c.Write(a.octets)
@@ -118,13 +121,18 @@ func (b *Backend) serve(c *recorded) {
 	}
 }
 
-// begin starts the record of a vector.
+// begin starts the record of a vector. A connection on which the vector before left a request unfinished is ended: the rest of it
+// may still be on its way, and must not count as this one's.
 func (b *Backend) begin(a *answer) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.answer = a
 	for c := range b.conns {
 		c.mark = len(c.octets)
+		if len(c.octets) != c.whole && !c.earlier {
+			c.earlier = true
+			c.Close()
+		}
 	}
 }
 
@@ -134,7 +142,7 @@ func (b *Backend) taken() (all [][]byte) {
 	defer b.mu.Unlock()
 	b.answer = nil
 	for c := range b.conns {
-		if len(c.octets) > c.mark {
+		if len(c.octets) > c.mark && !c.earlier {
 			all = append(all, append([]byte(nil), c.octets[c.mark:]...))
 		}
 	}
