@@ -24,6 +24,8 @@ type Config struct {
 	Listen []string
 	// Delay passes between the end of a request's head and its answer. Zero: none.
 	Delay time.Duration
+	// Idle is after how long a connection without a request is closed, a tenth of a second late at most. Zero: never.
+	Idle time.Duration
 	// Accepted, if not nil, counts connections.
 	Accepted *atomic.Int64
 	// Stop, when closed, ends Run within a tenth of a second. Nil: never.
@@ -46,6 +48,8 @@ type server struct {
 	conns     []*conn // by file descriptor; nil where there is none
 	listeners map[int]bool
 	delay     time.Duration
+	idle      time.Duration
+	swept     time.Time // when idle ones were last looked for
 	accepted  *atomic.Int64
 	delayed   delayQueue
 	answers   answers
@@ -60,7 +64,7 @@ func Run(c Config) error {
 	if err != nil {
 		return fmt.Errorf("create epoll instance: %w", err)
 	}
-	s := &server{epoll: epoll, listeners: map[int]bool{}, delay: c.Delay, accepted: c.Accepted, answers: answers{}}
+	s := &server{epoll: epoll, listeners: map[int]bool{}, delay: c.Delay, idle: c.Idle, accepted: c.Accepted, answers: answers{}}
 	if s.accepted == nil {
 		s.accepted = new(atomic.Int64)
 	}
@@ -87,6 +91,7 @@ func (s *server) serve(stop <-chan struct{}) error {
 			s.handle(int(events[i].Fd), events[i].Events)
 		}
 		s.answerDelayed(time.Now())
+		s.sweep(time.Now())
 		select {
 		case <-stop:
 			return nil
@@ -103,6 +108,19 @@ func (s *server) waitMillis() int {
 	}
 	until := time.Until(at)
 	return min(stopPollMillis, max(0, int((until+time.Millisecond-1)/time.Millisecond)))
+}
+
+// sweep closes the connections that have been without a request for too long.
+func (s *server) sweep(now time.Time) {
+	if s.idle == 0 || now.Sub(s.swept) < stopPollMillis*time.Millisecond {
+		return
+	}
+	s.swept = now
+	for _, c := range s.conns {
+		if c != nil && now.Sub(c.used) > s.idle {
+			s.drop(c)
+		}
+	}
 }
 
 func (s *server) handle(fd int, events uint32) {
@@ -133,7 +151,7 @@ func (s *server) accept(listener int) {
 	for fd >= len(s.conns) {
 		s.conns = append(s.conns, nil)
 	}
-	s.conns[fd] = &conn{fd: fd}
+	s.conns[fd] = &conn{fd: fd, used: time.Now()}
 	if err := s.watch(unix.EPOLL_CTL_ADD, fd, unix.EPOLLIN); err != nil {
 		s.drop(s.conns[fd])
 	}

@@ -254,3 +254,36 @@ func TestDelayQueueKeepsOrder(t *testing.T) {
 		t.Fatalf("next is %v, %v after %d of %d", at, ok, popped, pushed)
 	}
 }
+
+func TestIdleConnectionsAreClosed(t *testing.T) {
+	const idle = 300 * time.Millisecond
+	address, stop, ready, done := freeAddress(t), make(chan struct{}), make(chan struct{}), make(chan error, 1)
+	go func() {
+		done <- Run(Config{Listen: []string{address}, Idle: idle, Stop: stop, Ready: func() { close(ready) }})
+	}()
+	<-ready
+	defer func() {
+		close(stop)
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}()
+	conn, in := dial(t, address)
+	if _, err := io.WriteString(conn, "GET /3 HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	asked := time.Now()
+	response, err := http.ReadResponse(in, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if body, err := io.ReadAll(response.Body); err != nil || len(body) != 3 {
+		t.Fatalf("%q, %v", body, err)
+	}
+	if _, err := in.ReadByte(); err != io.EOF {
+		t.Fatalf("error %v, want the end", err)
+	}
+	if took := time.Since(asked); took < idle/2 {
+		t.Errorf("closed after %v", took)
+	}
+}

@@ -17,6 +17,7 @@ const headBytesMax = 64 << 10
 type conn struct {
 	fd     int
 	closed bool
+	used   time.Time // the last request, or the connection's start; kept where idle connections are closed
 	// rest is an unfinished head.
 	rest []byte
 	// skip is how many bytes of a request body are still to come.
@@ -92,6 +93,9 @@ func (s *server) keep(c *conn, in []byte) {
 
 // request answers one request at once, or when its delay is over.
 func (s *server) request(c *conn, head []byte) {
+	if s.idle > 0 {
+		c.used = time.Now()
+	}
 	r := parse(head)
 	c.skip = r.bodyBytes
 	c.last = c.last || r.last
