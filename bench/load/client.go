@@ -37,6 +37,7 @@ type client struct {
 	tickets ticketStore
 	tlsBuf  []byte
 	host    int // index of the current one
+	hosted  bool
 
 	// intended is when the current request was meant to be sent, deadline when it has failed; zero while there is none.
 	intended, deadline time.Time
@@ -158,8 +159,8 @@ func (c *client) hold() {
 
 func (c *client) request() error {
 	fresh := c.stream == nil
-	if fresh || c.flow.TLS == nil {
-		c.host = c.flow.nextHost()
+	if c.takesHost(fresh) {
+		c.host, c.hosted = c.flow.nextHost(), true
 	}
 	if fresh {
 		if err := c.connect(); err != nil {
@@ -184,6 +185,14 @@ func (c *client) request() error {
 		return err
 	}
 	return c.checkAnswer()
+}
+
+// takesHost says whether the next request is for the next host. One with tickets stays with its first: they are that host's.
+func (c *client) takesHost(fresh bool) bool {
+	if c.flow.Kind == Resumed && c.hosted {
+		return false
+	}
+	return fresh || c.flow.TLS == nil
 }
 
 // connect opens the connection, with TLS if the flow has it.

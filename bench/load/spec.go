@@ -57,7 +57,7 @@ type Flow struct {
 	Sends, Pace int
 	// Fields are further header fields of each request, "Name: value".
 	Fields []string
-	// Hosts are used in turn: one per request, with TLS one per connection.
+	// Hosts are used in turn: one per request, with TLS one per connection, if Resumed one per client.
 	Hosts []string
 	// TLS is nil for plain.
 	TLS *TLS
