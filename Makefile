@@ -11,7 +11,8 @@ lint: ## only the linters
 generate: ## Go from the protos
 	GOBIN=$(CURDIR)/bin go install google.golang.org/protobuf/cmd/protoc-gen-go@v1.36.12 google.golang.org/grpc/cmd/protoc-gen-go-grpc@v1.6.2
 	PATH=$(CURDIR)/bin:$$PATH go run github.com/bufbuild/buf/cmd/buf@v1.75.0 generate
-bench: ## the lab: lbd beside its peers, all scenarios (see bench/README.md)
-	go run ./bench/lab
+bench: ## the lab: lbd beside its peers, all scenarios, half an hour, into bench/results/full and the READMEs
+	rm -rf bench/results/full
+	go run ./bench/lab -out bench/results/full -readme
 profile: ## a flame graph of one scenario (needs perf)
 	go run ./bench/lab -profile -scenario single -proxy lbd

@@ -3,10 +3,12 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"errors"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httputil"
 	"net/url"
@@ -45,9 +47,22 @@ func playBurn([]string) error {
 	return nil
 }
 
-// playFakeProxy is "fakeproxy HTTP HTTPS CHAIN KEY BACKEND": a contestant that every machine has.
+// lie changes a byte of every answer but the small one that the lab asks for before it offers load.
+func lie(r *http.Response) error {
+	body, err := io.ReadAll(r.Body)
+	if len(body) > 100 {
+		body[len(body)/2] ^= 1
+	}
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	return err
+}
+
+// playFakeProxy is "fakeproxy HTTP HTTPS CHAIN KEY BACKEND [lie]": a contestant that every machine has.
 func playFakeProxy(args []string) error {
 	proxy := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: args[4]})
+	if len(args) > 5 {
+		proxy.ModifyResponse = lie
+	}
 	plain := &http.Server{Addr: args[0], Handler: proxy}
 	encrypted := &http.Server{Addr: args[1], Handler: proxy, TLSNextProto: map[string]func(*http.Server, *tls.Conn, http.Handler){}}
 	failed := make(chan error, 2)
@@ -159,9 +174,81 @@ func TestProxyThatDoesNotServe(t *testing.T) {
 	l := testLab(t)
 	p := fakeProxy("broken")
 	p.kind.arguments = func(setup, string) []string { return []string{"backend", "no address"} }
-	r := l.measure(t.Context(), pick(t, "single"), p, 1, nil)
+	r := l.measure(t.Context(), pick(t, "single"), p, 1)
 	if r.Verdict != failed || !strings.Contains(r.Error, "broken") || !strings.Contains(r.Error, "no address") {
 		t.Fatalf("verdict %s, error %q", r.Verdict, r.Error)
+	}
+}
+
+func TestWrongAnswersAreFound(t *testing.T) {
+	l := testLab(t)
+	p := fakeProxy("liar")
+	honest := p.kind.arguments
+	p.kind.arguments = func(s setup, log string) []string { return append(honest(s, log), "lie") }
+	r := l.measure(t.Context(), light(t, "single", load.KeepAlive, nil), p, 1)
+	if r.Verdict != failed || r.completed() != 0 || r.Flows[0].Reasons["wrong body"] == 0 {
+		t.Fatalf("%+v", r)
+	}
+}
+
+func TestChangesAndMortalBackend(t *testing.T) {
+	l := testLab(t)
+	l.root, l.measureGiven = filepath.Join("..", ".."), true
+	l.options.measure = time.Second
+	sc := light(t, "soak", load.KeepAlive, tls13)
+	sc.site.hosts, sc.site.certificates = 1, false
+	p := fakeProxy("one")
+	made := 0
+	p.kind.rotate = func(context.Context, *bed, *proxy, certificateFiles) error { return nil }
+	p.kind.reroute = func(context.Context, *bed, *proxy, string) error { return nil }
+	sc.change = func(*bed, context.Context, *proxy) (time.Duration, error) {
+		made++
+		return 5 * time.Millisecond, nil
+	}
+	r := l.measure(t.Context(), sc, p, 1)
+	if r.Error != "" || r.failures() != 0 || r.completed() == 0 {
+		t.Fatalf("%+v", r)
+	}
+	if r.Changes == 0 || r.Changes != made || r.ChangeTime.Median != 0.005 || len(r.QuietP99) != quietWindows || r.p99ToQuiet() <= 0 {
+		t.Errorf("%d changes of %d, %+v, quiet %v", r.Changes, made, r.ChangeTime, r.QuietP99)
+	}
+}
+
+func TestPlanLeavesOut(t *testing.T) {
+	l := testLab(t)
+	var proxies []*proxy
+	for _, name := range []string{"lbd", "nginx", "caddy"} {
+		proxies = append(proxies, &proxy{name: name, kind: &kind{name: name}})
+	}
+	picked := []*scenario{{name: "usual"}, {name: "wide", wide: true}, {name: "own", only: "lbd", once: true}}
+	count := map[string]int{}
+	for _, r := range l.plan(picked, proxies) {
+		count[r.scenario.name+" "+r.proxy.name]++
+	}
+	want := map[string]int{"usual lbd": 2, "usual nginx": 2, "wide lbd": 2, "wide nginx": 2, "wide caddy": 2, "own lbd": 1}
+	if !maps.Equal(count, want) {
+		t.Errorf("planned %v, want %v", count, want)
+	}
+	if l.scenarios = []string{"usual"}; len(l.plan(picked[:1], proxies)) != 2*3 {
+		t.Error("a scenario that was asked for is left out somewhere")
+	}
+}
+
+func TestFullRunTakesUnderFortyMinutes(t *testing.T) {
+	o, err := parseOptions(nil, io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &lab{options: o}
+	var proxies []*proxy
+	for _, k := range kinds {
+		proxies = append(proxies, &proxy{name: k.name, kind: k})
+	}
+	runs := l.plan(scenarios, proxies)
+	if took := l.remaining(runs, 0, 0); took > 36*time.Minute {
+		t.Errorf("%d runs take %v", len(runs), took)
+	} else {
+		t.Logf("%d runs, %v", len(runs), took)
 	}
 }
 

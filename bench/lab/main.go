@@ -54,7 +54,9 @@ type options struct {
 	rate                  float64
 	proxyCore, loadCore   int
 	warm, measure         time.Duration
+	measureGiven          bool
 	accessLog, metrics    bool
+	readme                bool
 	veth                  bool
 	short                 bool
 	out, reference        string
@@ -64,7 +66,7 @@ type options struct {
 }
 
 const (
-	measureDefault = 3 * time.Second
+	measureDefault = 2 * time.Second
 	traceDefault   = 10 * time.Second
 	shortMeasure   = time.Second
 )
@@ -74,20 +76,21 @@ func parseOptions(args []string, help io.Writer) (options, error) {
 	var scenarios, proxies, cpu string
 	f := flag.NewFlagSet("lab", flag.ContinueOnError)
 	f.SetOutput(help)
-	f.StringVar(&scenarios, "scenario", "", "scenarios, comma-separated, or all (default: all; with -short a few)")
+	f.StringVar(&scenarios, "scenario", "", "scenarios, comma-separated, or all (default: all as planned for a full run, with -short a few)")
 	f.StringVar(&proxies, "proxy", "lbd,nginx,haproxy,caddy,traefik", "proxies, comma-separated: NAME, NAME=PROGRAM, lbd@REVISION, lbd+5us (built with that much spin per request)")
 	f.IntVar(&o.repeats, "repeat", 3, "interleaved repeats")
 	f.Float64Var(&o.rate, "rate", 0, "requests per second; overrides the scenario's own rate")
 	f.StringVar(&cpu, "cpu", "0,1", "the proxy's core, and that of load and backends")
-	f.DurationVar(&o.warm, "warm", time.Second, "before each measurement")
-	f.DurationVar(&o.measure, "measure", 0, "length of each measurement (default 3s, with -syscalls 10s)")
+	f.DurationVar(&o.warm, "warm", time.Second/2, "before each measurement")
+	f.DurationVar(&o.measure, "measure", 0, "length of each measurement (default 2s, with -syscalls 10s)")
 	f.BoolVar(&o.accessLog, "access-log", false, "write access logs to files")
 	f.BoolVar(&o.metrics, "metrics", true, "serve metrics, where the proxy can do without")
 	f.BoolVar(&o.veth, "veth", false, "put load and backends into a network namespace of their own (needs root)")
-	f.BoolVar(&o.short, "short", false, "few scenarios, one second each, one repeat: proves that the lab works, measures nothing")
+	f.BoolVar(&o.short, "short", false, "few scenarios, one second each, one repeat, and a slow lbd that must be told apart: proves that the lab works, measures nothing")
 	f.StringVar(&o.out, "out", "", "folder for records, table and plots (default bench/results/TIME)")
 	f.StringVar(&o.reference, "reference", "", "the proxy that ratios compare with (default: the better of nginx and haproxy, else the first)")
 	f.BoolVar(&o.list, "list", false, "list scenarios and proxies")
+	f.BoolVar(&o.readme, "readme", false, "put table and plots into bench/README.md and README.md as well, after a run or with -report")
 	f.BoolVar(&o.report, "report", false, "only write table and plots again from the records in -out")
 	f.BoolVar(&o.profile, "profile", false, "instead of measuring, draw a flame graph of each proxy in each scenario (needs perf)")
 	f.BoolVar(&o.syscalls, "syscalls", false, "instead of measuring, count each proxy's system calls per request (needs strace)")
@@ -100,6 +103,7 @@ func parseOptions(args []string, help io.Writer) (options, error) {
 		return o, fmt.Errorf("unexpected argument %q", f.Arg(0))
 	}
 	o.scenarios, o.proxies = split(scenarios), split(proxies)
+	o.measureGiven = o.measure > 0
 	if o.measure == 0 {
 		o.measure = measureDefault
 		if o.syscalls {
@@ -127,7 +131,7 @@ func (o *options) check(cpu string) error {
 		return errors.New("-report needs -out")
 	}
 	if o.short {
-		o.repeats, o.warm, o.measure = 1, shortMeasure/2, shortMeasure
+		o.repeats, o.warm, o.measure, o.measureGiven = 1, shortMeasure/2, shortMeasure, true
 		o.idleClients, o.inFlight = 500, 500
 	}
 	_, err := pickScenarios(*o)

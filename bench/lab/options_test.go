@@ -145,7 +145,7 @@ func TestTLSLibrary(t *testing.T) {
 
 func TestSpinIsInserted(t *testing.T) {
 	source := []byte("// Package lb serves.\npackage lb\n\nimport \"io\"\n\nfunc other() {}\n\nfunc (x *exchange) sendResponse(w io.Writer) error {\n\treturn nil\n}\n")
-	wasteful, ok := insertSpin(source, 5*time.Microsecond)
+	wasteful, ok := spin(5 * time.Microsecond).insert(source)
 	if !ok {
 		t.Fatal("sendResponse was not found")
 	}
@@ -158,7 +158,7 @@ func TestSpinIsInserted(t *testing.T) {
 	if !bytes.Contains(wasteful, []byte("sendResponse(w io.Writer) error { for spinFrom := spinclock.Now(); spinclock.Since(spinFrom) < 5000; {}; ")) {
 		t.Errorf("got\n%s", wasteful)
 	}
-	if _, ok := insertSpin([]byte("package lb\n\nfunc serve() {}\n"), time.Second); ok {
+	if _, ok := spin(time.Second).insert([]byte("package lb\n\nfunc serve() {}\n")); ok {
 		t.Error("something was inserted into a file without sendResponse")
 	}
 }

@@ -21,11 +21,12 @@ import (
 	"lbd/bench/load"
 )
 
-// playBackend is "lab backend [-delay D] ADDRESS…". It says "ready", serves until it is killed, and at each SIGUSR1 says how many
+// playBackend is "lab backend [-delay D] [-idle D] ADDRESS…". It says "ready", serves until it is killed, and at each SIGUSR1 says how many
 // connections it has accepted.
 func playBackend(args []string) error {
 	f := flag.NewFlagSet("backend", flag.ContinueOnError)
 	delay := f.Duration("delay", 0, "before each answer")
+	idle := f.Duration("idle", 0, "after which connections are closed")
 	if err := f.Parse(args); err != nil {
 		return err
 	}
@@ -40,7 +41,7 @@ func playBackend(args []string) error {
 			fmt.Println(accepted.Load())
 		}
 	}()
-	return backend.Run(backend.Config{Listen: f.Args(), Delay: *delay, Accepted: &accepted, Ready: func() { fmt.Println("ready") }})
+	return backend.Run(backend.Config{Listen: f.Args(), Delay: *delay, Idle: *idle, Accepted: &accepted, Ready: func() { fmt.Println("ready") }})
 }
 
 // message is one line of the load generator's output.

@@ -27,7 +27,7 @@ func colorOf(names []string, name string) string {
 	return spareColors[slices.Index(spare, name)%len(spareColors)]
 }
 
-// writePlots draws what the records have points for: three charts against the rate, and latency percentiles of each open loop.
+// writePlots draws what the records have points for: everybody beside lbd, three charts against the rate, and latency percentiles of each open loop.
 func writePlots(dir string, records []record) error {
 	byRate := slices.DeleteFunc(slices.Clone(records), func(r record) bool {
 		return !strings.HasPrefix(r.Scenario, "rate-") || r.Verdict == failed
@@ -39,6 +39,13 @@ func writePlots(dir string, records []record) error {
 			writeChart(dir, "throughput", againstRate("Answered of what was offered", "answered/s", false, byRate, func(r *record) float64 { return r.answered(0) })),
 			writeChart(dir, "latency", againstRate("99th percentile of latency", "ms", true, byRate, func(r *record) float64 { return r.latency(0).P99 * 1e3 })),
 		)
+	}
+	if d := besidePeers(records); len(d.Rows) > 0 {
+		svg, err := d.SVG()
+		errs = append(errs, err)
+		if err == nil {
+			errs = append(errs, os.WriteFile(filepath.Join(dir, "ratios.svg"), svg, 0o644))
+		}
 	}
 	for _, sc := range inRecords(records) {
 		own := slices.DeleteFunc(slices.Clone(records), func(r record) bool { return r.Scenario != sc.name || r.Verdict == failed })
@@ -55,6 +62,34 @@ func writeChart(dir, name string, c plot.Chart) error {
 		return err
 	}
 	return os.WriteFile(filepath.Join(dir, name+".svg"), svg, 0o644)
+}
+
+// besidePeers has a row for each scenario that compares CPU time, and in it a dot for everybody, in multiples of lbd's. Pairs of runs,
+// as in the tables.
+func besidePeers(records []record) plot.Dots {
+	d := plot.Dots{Title: "CPU time beside lbd", Axis: "CPU time, lbd = 1 (to the right: more than lbd)", Mark: 1}
+	names := order(records)
+	for _, sc := range inRecords(records) {
+		main := mainColumn(views[sc.view])
+		if sc.view != viewCost && sc.view != viewRate && sc.view != viewIdle || main.higherIsBetter {
+			continue
+		}
+		rows := group(slices.DeleteFunc(slices.Clone(records), func(r record) bool { return r.Scenario != sc.name }))
+		base := comparable(rows["lbd"], main)
+		row := plot.Row{Label: sc.name}
+		if sc.view == viewIdle {
+			row.Label += " (memory)"
+		}
+		for _, name := range names {
+			if s := stats.Paired(comparable(rows[name], main), base); s.N > 0 && s.Min > 0 {
+				row.Dots = append(row.Dots, plot.Dot{Name: name, Color: colorOf(names, name), At: s.Median, Low: s.Min, High: s.Max})
+			}
+		}
+		if len(row.Dots) > 1 {
+			d.Rows = append(d.Rows, row)
+		}
+	}
+	return d
 }
 
 // againstRate has a line for each proxy and a point for each rate: the median of its repeats, and their spread.

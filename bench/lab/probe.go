@@ -36,7 +36,8 @@ func (l *lab) untilServing(ctx context.Context, p *proxy, s setup, process *proc
 			return err
 		}
 	}
-	return poll(ctx, startPoll, process, func() error { return errors.Join(probe(ctx, s, "http", s.HTTP), probe(ctx, s, "https", s.HTTPS)) })
+	host := s.Hosts[len(s.Hosts)-1]
+	return poll(ctx, startPoll, process, func() error { return errors.Join(probe(ctx, host, "http", s.HTTP), probe(ctx, host, "https", s.HTTPS)) })
 }
 
 // poll repeats try until it succeeds, the process ends or the time is up.
@@ -57,9 +58,8 @@ func poll(ctx context.Context, every time.Duration, process *process, try func()
 }
 
 // probe asks for a small body through one listener and compares it.
-func probe(ctx context.Context, s setup, scheme, address string) error {
+func probe(ctx context.Context, host, scheme, address string) error {
 	const size = 100
-	host := s.Hosts[len(s.Hosts)-1]
 	transport := &http.Transport{
 		DisableKeepAlives: true,
 		DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {

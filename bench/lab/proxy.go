@@ -20,6 +20,7 @@ type proxy struct {
 	kind    *kind
 	program string
 	control string // lbctl, for lbd
+	built   bool   // by the lab
 	version string
 	library string // for TLS
 }
@@ -36,6 +37,10 @@ type kind struct {
 	apply func(ctx context.Context, l *lab, p *proxy, s setup) error
 	// rotate tells a running proxy that a certificate's files have changed. Nil: it has no way that the lab knows of.
 	rotate func(ctx context.Context, b *bed, p *proxy, files certificateFiles) error
+	// reroute tells a running proxy that its first host has another ExtraHost, and had old before; the files are written. Nil: as above.
+	reroute func(ctx context.Context, b *bed, p *proxy, old string) error
+	// environment is what a program without a setting for it reads its number of loops from. Nil: none.
+	environment func(s setup) []string
 	// library finds the TLS library in what the program says of its version; the first that matches counts. None: it is Go's.
 	library []*regexp.Regexp
 }
@@ -48,7 +53,8 @@ var kinds = []*kind{
 		arguments: func(s setup, _ string) []string {
 			return []string{"-p", s.Dir, "-e", s.Dir + "/error.log", "-c", s.Dir + "/nginx.conf"}
 		},
-		rotate: rotateNginx,
+		rotate:  rotateNginx,
+		reroute: rerouteNginx,
 		library: []*regexp.Regexp{
 			regexp.MustCompile(`running with ([^)\n]+)`),
 			regexp.MustCompile(`built with ((?:OpenSSL|BoringSSL|AWS-LC|LibreSSL)[^\n]*)`),
@@ -60,6 +66,7 @@ var kinds = []*kind{
 		files:     map[string]string{"haproxy.cfg": "haproxy.cfg"},
 		arguments: func(s setup, _ string) []string { return []string{"-db", "-f", s.Dir + "/haproxy.cfg"} },
 		rotate:    rotateHAProxy,
+		reroute:   rerouteHAProxy,
 		library:   []*regexp.Regexp{regexp.MustCompile(`Running on (?:OpenSSL|SSL library) version : ([^\n]+)`)},
 	},
 	{
@@ -69,12 +76,18 @@ var kinds = []*kind{
 		arguments: func(s setup, _ string) []string {
 			return []string{"run", "--config", s.Dir + "/Caddyfile", "--adapter", "caddyfile"}
 		},
+		rotate:      rotateCaddy,
+		reroute:     rerouteCaddy,
+		environment: goLoops,
 	},
 	{
-		name:      "traefik",
-		version:   []string{"version"},
-		files:     map[string]string{"traefik.yaml": "traefik.yaml", "traefik-routes.yaml": "routes.yaml"},
-		arguments: func(s setup, _ string) []string { return []string{"--configfile=" + s.Dir + "/traefik.yaml"} },
+		name:        "traefik",
+		version:     []string{"version"},
+		files:       map[string]string{"traefik.yaml": "traefik.yaml", "traefik-routes.yaml": "routes.yaml"},
+		arguments:   func(s setup, _ string) []string { return []string{"--configfile=" + s.Dir + "/traefik.yaml"} },
+		rotate:      rotateTraefik,
+		reroute:     rerouteTraefik,
+		environment: goLoops,
 	},
 	{
 		name:      "lbd",
@@ -83,8 +96,12 @@ var kinds = []*kind{
 		arguments: lbdArguments,
 		apply:     lbdApply,
 		rotate:    rotateLbd,
+		reroute:   rerouteLbd,
 	},
 }
+
+// goLoops is what a Go program takes its number of threads from.
+func goLoops(s setup) []string { return []string{fmt.Sprintf("GOMAXPROCS=%d", s.Loops)} }
 
 func lbdArguments(s setup, accessLog string) []string {
 	arguments := []string{"run", "--dev", "--data-dir", s.Dir + "/data", "--listen", "http=" + s.HTTP, "--listen", "https=" + s.HTTPS, "--metrics"}
@@ -190,13 +207,21 @@ func (k *kind) libraryIn(text string) string {
 	return "unknown"
 }
 
+// configure fills in the proxy's templates.
+func (l *lab) configure(p *proxy, s setup) error {
+	for from, to := range p.kind.files {
+		if err := s.write(filepath.Join(l.root, "bench", "peers", from), filepath.Join(s.Dir, to)); err != nil {
+			return fmt.Errorf("write configuration: %w", err)
+		}
+	}
+	return nil
+}
+
 // startProxy configures the proxy in its folder, starts it in its place, and returns when it serves. Without apply it is to know from an
 // earlier start what it serves.
 func (l *lab) startProxy(ctx context.Context, p *proxy, s setup, at place, apply bool) (*process, error) {
-	for from, to := range p.kind.files {
-		if err := s.write(filepath.Join(l.root, "bench", "peers", from), filepath.Join(s.Dir, to)); err != nil {
-			return nil, fmt.Errorf("write configuration: %w", err)
-		}
+	if err := l.configure(p, s); err != nil {
+		return nil, err
 	}
 	out, err := logFile(filepath.Join(s.Dir, "output.log"))
 	if err != nil {
@@ -205,6 +230,9 @@ func (l *lab) startProxy(ctx context.Context, p *proxy, s setup, at place, apply
 	defer out.Close()
 	cmd := at.command(l.self, append([]string{p.program}, p.kind.arguments(s, s.AccessLog)...)...)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = s.Dir, out, out
+	if p.kind.environment != nil && s.Loops > 1 {
+		cmd.Env = append(os.Environ(), p.kind.environment(s)...)
+	}
 	// What goes to standard output is an access log where the program has no file for it.
 	if p.kind.name == "haproxy" && s.AccessLog != "" {
 		log, err := logFile(s.AccessLog)

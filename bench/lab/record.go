@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"lbd/bench/load"
+	"lbd/bench/stats"
 )
 
 // record is one run as it is kept: a JSON file.
@@ -41,8 +42,16 @@ type record struct {
 	Start float64
 	// Change is how long it took until a changed certificate was served, in seconds, where a scenario and the proxy have that.
 	Change float64 `json:",omitempty"`
+	// ChangeTime is how long the changes took until they were served, in seconds.
+	ChangeTime stats.Spread
 	// Changes is how many were made in the window, where a scenario has that.
 	Changes int `json:",omitempty"`
+	// QuietP99 is the latency of the same load, in seconds, in windows before the changes.
+	QuietP99 []float64 `json:",omitempty"`
+	// MemoryTrail is the proxy's resident bytes during the window, every memoryEvery.
+	MemoryTrail []int64 `json:",omitempty"`
+	// LoopConnections are those of each loop at the end of the window, where the proxy says it.
+	LoopConnections []float64 `json:",omitempty"`
 	// Peak is the proxy's closed-loop requests per second, where a scenario asks for it.
 	Peak  float64 `json:",omitempty"`
 	Flows []load.Result
@@ -50,7 +59,8 @@ type record struct {
 	Verdict verdict
 	Error   string `json:",omitempty"`
 
-	progress []load.Progress // not kept
+	progress   []load.Progress // not kept
+	remembered time.Time       // when MemoryTrail was last added to
 }
 
 // verdict of a run. Only the first two may be compared.
@@ -125,6 +135,49 @@ func (r *record) judge(sc *scenario) {
 	default:
 		r.Verdict = onSchedule
 	}
+}
+
+// memoryEvery is the time between two looks at a proxy's memory: a look stops the proxy while the kernel counts.
+const memoryEvery = 5 * time.Second
+
+// remember adds to the trail of memory when it is time.
+func (r *record) remember(b *bed, now time.Time) error {
+	if r.Seconds > 0 || now.Sub(r.remembered) < memoryEvery {
+		return nil
+	}
+	if r.remembered.IsZero() { // the start is not the window
+		r.remembered = now
+		return nil
+	}
+	r.remembered = now
+	bytes, err := residentBytes(b.proxy.pid())
+	r.MemoryTrail = append(r.MemoryTrail, bytes)
+	return err
+}
+
+// growth is how much larger the proxy is at the end of a long window than in its second quarter, as a ratio; 0 where that was not seen.
+func (r *record) growth() float64 {
+	n := len(r.MemoryTrail)
+	if n < 8 {
+		return 0
+	}
+	most := func(bytes []int64) float64 { return float64(slices.Max(bytes)) }
+	return most(r.MemoryTrail[n*3/4:]) / most(r.MemoryTrail[n/4:n/2])
+}
+
+// quiet is the spread of latency before the changes, in seconds.
+func (r *record) quiet() stats.Spread { return stats.Of(r.QuietP99) }
+
+// busiest is how many connections the loop with most of them has, in means.
+func (r *record) busiest() float64 {
+	if len(r.LoopConnections) == 0 {
+		return 0
+	}
+	sum := 0.0
+	for _, n := range r.LoopConnections {
+		sum += n
+	}
+	return slices.Max(r.LoopConnections) * float64(len(r.LoopConnections)) / sum
 }
 
 func (r *record) completed() float64 {

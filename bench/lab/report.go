@@ -24,6 +24,7 @@ type facts struct {
 	Commit           string
 	Kernel, CPU, Go  string
 	Cores, OpenFiles int
+	Lookup           []lookup `json:",omitempty"`
 	Missing          []string // contestants that were asked for and are not here
 }
 
@@ -88,6 +89,9 @@ func writeReport(dir, reference string) error {
 // markdown is the whole report.
 func markdown(f facts, records []record, reference string) string {
 	var b strings.Builder
+	if table := goalTable(f, records); table != "" {
+		b.WriteString("### Goals\n\n" + table + "\n")
+	}
 	for _, sc := range inRecords(records) {
 		own := slices.DeleteFunc(slices.Clone(records), func(r record) bool { return r.Scenario != sc.name })
 		fmt.Fprintf(&b, "### %s: %s\n\n", sc.name, sc.about)

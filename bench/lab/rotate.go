@@ -8,13 +8,9 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"io"
-	"net"
-	"os"
-	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"lbd/bench/stats"
 )
 
 // rotate gives the first host a new certificate, tells the proxy in its own way, and returns how long it took until a handshake shows it.
@@ -48,48 +44,46 @@ func shows(ctx context.Context, address, host string, leaf []byte) error {
 	return nil
 }
 
-func rotateNginx(_ context.Context, b *bed, _ *proxy, _ certificateFiles) error {
-	return b.proxy.cmd.Process.Signal(unix.SIGHUP)
-}
-
-// rotateHAProxy uses its runtime API.
-func rotateHAProxy(ctx context.Context, b *bed, _ *proxy, files certificateFiles) error {
-	content, err := os.ReadFile(files.Bundle)
-	if err != nil {
-		return err
+// reroute gives the first host another name more, and returns how long it took until that is served.
+func (b *bed) reroute(ctx context.Context, p *proxy) (time.Duration, error) {
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	old := b.setup.ExtraHost
+	b.reroutes++
+	b.setup.ExtraHost = fmt.Sprintf("extra%d.bench.test", b.reroutes)
+	begin := time.Now()
+	if err := b.lab.configure(p, b.setup); err != nil {
+		return 0, err
 	}
-	for _, order := range []string{
-		fmt.Sprintf("set ssl cert %s <<\n%s\n", files.Bundle, content),
-		fmt.Sprintf("commit ssl cert %s\n", files.Bundle),
-	} {
-		conn, err := new(net.Dialer).DialContext(ctx, "unix", b.setup.Dir+"/haproxy.sock")
-		if err != nil {
-			return err
-		}
-		_, err = io.WriteString(conn, order)
-		answer, readErr := io.ReadAll(conn)
-		if err := errors.Join(err, readErr, conn.Close()); err != nil {
-			return err
-		}
-		if text := string(answer); !strings.Contains(text, "ransaction") && !strings.Contains(text, "Success") {
-			return fmt.Errorf("haproxy refuses: %s", strings.TrimSpace(text))
-		}
+	if err := p.kind.reroute(ctx, b, p, old); err != nil {
+		return 0, err
 	}
-	return nil
+	err := poll(ctx, time.Millisecond, b.proxy, func() error { return probe(ctx, b.setup.ExtraHost, "http", b.setup.HTTP) })
+	return time.Since(begin), err
 }
 
-func rotateLbd(ctx context.Context, b *bed, p *proxy, files certificateFiles) error {
-	return b.lab.lbctl(ctx, p, b.setup, "cert", "rotate", files.Name, "--chain", files.Chain, "--key", files.Key, "--wait")
+// changeInTurn changes a route and a certificate in turn.
+func (b *bed) changeInTurn(ctx context.Context, p *proxy) (time.Duration, error) {
+	if b.turn = !b.turn; b.turn {
+		return b.reroute(ctx, p)
+	}
+	return b.rotate(ctx, p)
 }
 
-// changer is an observer that changes a certificate again and again during the window.
+// able says whether the lab knows a way to change this proxy while it runs.
+func (k *kind) able() bool { return k.rotate != nil && k.reroute != nil }
+
+// changeEvery is the time from one change to the next.
+const changeEvery = time.Second / 4
+
+// changer is an observer that makes change after change during the window.
 type changer struct {
-	proxy *proxy
-	every time.Duration
-	stop  context.CancelFunc // nil before open
-	done  chan struct{}
-	// made and err belong to the goroutine until done is closed.
-	made int
+	proxy  *proxy
+	change change
+	stop   context.CancelFunc // nil before open
+	done   chan struct{}
+	// took and err belong to the goroutine until done is closed.
+	took []float64 // seconds
 	err  error
 }
 
@@ -98,16 +92,17 @@ func (c *changer) open(b *bed) error {
 	c.stop, c.done = stop, make(chan struct{})
 	go func() {
 		defer close(c.done)
-		for tick := time.Tick(c.every); c.err == nil; c.made++ {
+		for tick := time.Tick(changeEvery); c.err == nil; {
 			select {
 			case <-ctx.Done():
 				return
 			case <-tick:
 			}
-			if _, c.err = b.rotate(ctx, c.proxy); ctx.Err() != nil {
-				c.err = nil // cut short by the window's end
-				return
+			took, err := c.change(b, ctx, c.proxy)
+			if ctx.Err() != nil {
+				return // cut short by the window's end
 			}
+			c.took, c.err = append(c.took, took.Seconds()), err
 		}
 	}()
 	return nil
@@ -115,7 +110,7 @@ func (c *changer) open(b *bed) error {
 
 func (c *changer) close(r *record) error {
 	c.end()
-	r.Changes = c.made
+	r.Changes, r.ChangeTime = len(c.took), stats.Of(c.took)
 	return c.err
 }
 

@@ -33,6 +33,7 @@ type lab struct {
 	// quotaProblem is why proxies get no CPU quota here; nil: they do.
 	quotaProblem error
 	wire         wire
+	variants     map[string]*proxy // of lbd, that scenarios asked for
 }
 
 // bed is one proxy with its backends, serving.
@@ -45,6 +46,12 @@ type bed struct {
 	counts    *bufio.Reader // what the backend says
 	generator *process      // while load is offered
 	close     []func()      // in reverse order
+	// mortal is the backend that is killed and started again, at its address; empty: none.
+	mortal    string
+	endMortal func()
+	// How many names the first host was given so far, and whose turn it is where changes alternate.
+	reroutes int
+	turn     bool
 }
 
 func (b *bed) end() {
@@ -65,16 +72,29 @@ func (l *lab) newBed(ctx context.Context, sc *scenario, p *proxy) (*bed, error) 
 	if err != nil {
 		return b, err
 	}
-	if err := b.startBackend(addresses, sc.site.delay); err != nil {
+	steady := addresses
+	if sc.site.mortal {
+		steady, b.mortal = addresses[:len(addresses)-1], addresses[len(addresses)-1]
+	}
+	if err := b.startBackend(steady, sc.site); err != nil {
+		return b, err
+	}
+	if b.mortal != "" {
+		if err := b.startMortal(); err != nil {
+			return b, err
+		}
+		b.close = append(b.close, func() { b.endMortal() })
+	}
+	if p, err = l.withLoops(ctx, p, sc.site.loops); err != nil {
 		return b, err
 	}
 	if b.setup, err = sc.site.prepare(dir, l.wire.near, l.openFiles, addresses); err != nil {
 		return b, err
 	}
-	if l.accessLog {
+	if l.accessLog || sc.log {
 		b.setup.AccessLog = filepath.Join(dir, "access.log")
 	}
-	if !l.metrics {
+	if !l.metrics || sc.bare {
 		b.setup.Metrics = ""
 	}
 	at := place{core: l.proxyCore}
@@ -102,20 +122,42 @@ func (b *bed) launch(ctx context.Context, p *proxy, at place, apply bool) (err e
 	return err
 }
 
-func (b *bed) startBackend(addresses []string, delay time.Duration) error {
-	arguments := append([]string{b.lab.self, "backend", "-delay", delay.String()}, addresses...)
-	cmd := place{core: b.lab.loadCore, namespace: b.lab.wire.namespace}.command(b.lab.self, arguments...)
-	cmd.Stderr = os.Stderr
-	process, out, err := startReading("backend", cmd)
+func (b *bed) startBackend(addresses []string, s site) error {
+	process, counts, end, err := b.lab.launchBackend(append([]string{"-delay", s.delay.String(), "-idle", s.backendIdle.String()}, addresses...)...)
 	if err != nil {
 		return err
 	}
-	b.backend, b.counts = process, bufio.NewReader(out)
-	b.close = append(b.close, func() { _ = out.Close() }, process.stop)
-	if line, err := b.counts.ReadString('\n'); line != "ready\n" {
-		return fmt.Errorf("backend did not start: %w", err)
-	}
+	b.backend, b.counts = process, counts
+	b.close = append(b.close, end)
 	return nil
+}
+
+func (b *bed) startMortal() error {
+	_, _, end, err := b.lab.launchBackend(b.mortal)
+	if err == nil {
+		b.endMortal = end
+	}
+	return err
+}
+
+// launchBackend starts one process of backends and waits until it serves.
+func (l *lab) launchBackend(arguments ...string) (p *process, counts *bufio.Reader, end func(), err error) {
+	cmd := place{core: l.loadCore, namespace: l.wire.namespace}.command(l.self, append([]string{l.self, "backend"}, arguments...)...)
+	cmd.Stderr = os.Stderr
+	p, out, err := startReading("backend", cmd)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	end = func() {
+		p.stop()
+		_ = out.Close()
+	}
+	counts = bufio.NewReader(out)
+	if line, err := counts.ReadString('\n'); line != "ready\n" {
+		end()
+		return nil, nil, nil, fmt.Errorf("backend did not start: %w", err)
+	}
+	return p, counts, end, nil
 }
 
 // accepted asks the backend how many connections it has accepted so far.
@@ -136,11 +178,11 @@ type observer interface {
 	close(r *record) error
 }
 
-// measure is one run: scenario, proxy, repeat. A record comes back also when it went wrong; then it says so. An observer beside the
-// lab's own figures may be nil.
-func (l *lab) measure(ctx context.Context, sc *scenario, p *proxy, repeat int, also observer) record {
+// measure is one run: scenario, proxy, repeat. A record comes back also when it went wrong; then it says so. Observers look on
+// beside the lab's own figures.
+func (l *lab) measure(ctx context.Context, sc *scenario, p *proxy, repeat int, also ...observer) record {
 	r := record{Scenario: sc.name, Proxy: p.name, Version: p.version, Library: p.library, Repeat: repeat, Time: time.Now().UTC(),
-		AccessLog: l.accessLog, Metrics: l.metrics, Veth: l.wire.namespace != "", Unit: sc.unit}
+		AccessLog: l.accessLog || sc.log, Metrics: l.metrics && !sc.bare, Veth: l.wire.namespace != "", Unit: sc.unit}
 	if l.quotaProblem == nil {
 		r.Quota = sc.quota
 	}
@@ -148,7 +190,7 @@ func (l *lab) measure(ctx context.Context, sc *scenario, p *proxy, repeat int, a
 	defer b.end()
 	r.Start = b.start.Seconds()
 	if err == nil {
-		err = l.fill(ctx, &r, sc, p, b, also)
+		err = l.fill(ctx, &r, sc, p, b, also...)
 	}
 	if err != nil {
 		r.Error = err.Error()
@@ -158,26 +200,40 @@ func (l *lab) measure(ctx context.Context, sc *scenario, p *proxy, repeat int, a
 }
 
 // peakMeasure is how long the search for a proxy's peak takes.
-const peakMeasure = 3 * time.Second
+const peakMeasure = 2 * time.Second
 
 // fill lets the scenario's load run, after the search for the peak where there is one, and before the change of a certificate.
-func (l *lab) fill(ctx context.Context, r *record, sc *scenario, p *proxy, b *bed, also observer) error {
+func (l *lab) fill(ctx context.Context, r *record, sc *scenario, p *proxy, b *bed, also ...observer) error {
 	t := target{setup: b.setup, options: l.options}
 	if sc.peak {
 		var first record
 		flows := closedLoop(load.KeepAlive, clients, bodyBytes, nil)(t)
-		if err := l.offer(ctx, &first, b, load.Spec{Warm: time.Second, Measure: min(peakMeasure, l.options.measure), Flows: flows}, nil); err != nil {
+		if err := l.offer(ctx, &first, b, load.Spec{Warm: time.Second, Measure: min(peakMeasure, l.options.measure), Flows: flows}); err != nil {
 			return fmt.Errorf("find the peak: %w", err)
 		}
 		r.Peak = first.completed() / first.Seconds
 		t.peak = r.Peak
 	}
-	if sc.changes > 0 && p.kind.rotate != nil {
-		c := &changer{proxy: p, every: sc.changes}
-		defer c.end()
-		also = c
+	measure := l.window(sc)
+	if sc.change != nil {
+		if err := l.quiet(ctx, r, b, sc, t, measure); err != nil {
+			return err
+		}
+		if p.kind.able() {
+			c := &changer{proxy: p, change: sc.change}
+			defer c.end()
+			also = append(also, c)
+		}
 	}
-	err := l.offer(ctx, r, b, load.Spec{Warm: l.warm + sc.warm, Measure: l.options.measure, Flows: sc.flows(t)}, also)
+	if b.mortal != "" {
+		k := &killer{}
+		defer k.end()
+		also = append(also, k)
+	}
+	if sc.view == viewLoops && b.setup.Metrics != "" && p.kind.name == "lbd" {
+		also = append(also, &loopWatch{})
+	}
+	err := l.offer(ctx, r, b, load.Spec{Warm: l.warm + sc.warm, Measure: measure, Flows: sc.flows(t)}, also...)
 	if err != nil || sc.view != viewStart || !sc.site.certificates || p.kind.rotate == nil {
 		return err
 	}
@@ -186,8 +242,41 @@ func (l *lab) fill(ctx context.Context, r *record, sc *scenario, p *proxy, b *be
 	return err
 }
 
+// window is how long a scenario is measured.
+func (l *lab) window(sc *scenario) time.Duration {
+	if sc.length > 0 && !l.measureGiven {
+		return sc.length
+	}
+	return l.options.measure
+}
+
+// Latency without changes is measured in a few windows, whose spread says what a difference means.
+const (
+	quietWindows   = 3
+	quietShare     = 10 // each is so many times shorter than the window with changes, but
+	quietLengthMin = time.Second
+	quietLengthMax = 10 * time.Second
+)
+
+func quietLength(measure time.Duration) time.Duration {
+	return min(max(quietLengthMin, measure/quietShare), quietLengthMax)
+}
+
+// quiet measures the scenario's load before anything changes.
+func (l *lab) quiet(ctx context.Context, r *record, b *bed, sc *scenario, t target, measure time.Duration) error {
+	for range quietWindows {
+		var before record
+		spec := load.Spec{Warm: l.warm / 2, Measure: quietLength(measure), Flows: sc.flows(t)}
+		if err := l.offer(ctx, &before, b, spec); err != nil {
+			return fmt.Errorf("before the changes: %w", err)
+		}
+		r.QuietP99 = append(r.QuietP99, before.latency(0).P99)
+	}
+	return nil
+}
+
 // offer runs the load generator against a bed and takes the kernel's figures at the edges of its window.
-func (l *lab) offer(ctx context.Context, r *record, b *bed, spec load.Spec, also observer) error {
+func (l *lab) offer(ctx context.Context, r *record, b *bed, spec load.Spec, also ...observer) error {
 	cmd := place{core: l.loadCore, namespace: l.wire.namespace}.command(l.self, l.self, "load")
 	input, err := json.Marshal(spec)
 	if err != nil {
@@ -208,10 +297,7 @@ func (l *lab) offer(ctx context.Context, r *record, b *bed, spec load.Spec, also
 	b.generator = generator
 	stop := context.AfterFunc(ctx, func() { _ = generator.cmd.Process.Kill() })
 	defer stop()
-	observers := []observer{newWindow(l, b)}
-	if also != nil {
-		observers = append(observers, also)
-	}
+	observers := append([]observer{newWindow(l, b)}, also...)
 	for messages := json.NewDecoder(out); ; {
 		var m message
 		if err := messages.Decode(&m); err != nil {
@@ -225,6 +311,8 @@ func (l *lab) offer(ctx context.Context, r *record, b *bed, spec load.Spec, also
 		switch m.Progress.Event {
 		case load.Begin:
 			err = each(observers, func(o observer) error { return o.open(b) })
+		case load.Tick:
+			err = r.remember(b, m.Progress.Time)
 		case load.End:
 			err = each(observers, func(o observer) error { return o.close(r) })
 		}

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strconv"
@@ -21,10 +22,20 @@ type scenario struct {
 	quota float64
 	// warm is added to the usual warm-up.
 	warm time.Duration
+	// length of the measured window, where the usual one is too short for the question. -measure overrides it.
+	length time.Duration
 	// closed: the clients go as fast as the proxy lets them, so the proxy must be busy, or the figures are the load side's.
 	closed bool
-	// changes: a certificate is changed each time this has passed. Zero: none is.
-	changes time.Duration
+	// change is made four times a second during the window; quiet windows before it say what latency is without. Nil: none.
+	change change
+	// log: with an access log, whatever the options say; bare: without metrics.
+	log, bare bool
+	// How the scenario appears in a run of everything: with the Go peers as well, with one kind of proxy only, with one repeat.
+	wide bool
+	only string
+	once bool
+	// headline: a row of the README's table.
+	headline bool
 	// peak: first measure what the proxy can do in a closed loop; the flows are told.
 	peak bool
 	// short: part of the short mode.
@@ -35,6 +46,9 @@ type scenario struct {
 	goal  float64
 	flows func(t target) []load.Flow
 }
+
+// change makes one change of a running proxy in its own way, and returns how long it took until it was served.
+type change func(*bed, context.Context, *proxy) (time.Duration, error)
 
 // unit is what the proxy's CPU time is divided by.
 type unit string
@@ -111,41 +125,56 @@ func tls13() *load.TLS { return classic("1.3") }
 func tls12() *load.TLS { return classic("1.2") }
 
 var scenarios = []*scenario{
-	{name: "single", about: "one backend, kept-alive, 1 KiB", quota: cheapQuota, goal: 0.90, closed: true, short: true, unit: perRequest, flows: closedLoop(load.KeepAlive, clients, bodyBytes, nil)},
-	{name: "lb", about: "three backends", quota: cheapQuota, goal: 0.90, site: site{backends: 3}, closed: true, unit: perRequest, flows: closedLoop(load.KeepAlive, clients, bodyBytes, nil)},
-	{name: "routes", about: "1,000 hosts with a route each", quota: cheapQuota, goal: 0.90, site: site{hosts: 1000}, closed: true, short: true, unit: perRequest, flows: closedLoop(load.KeepAlive, clients, bodyBytes, nil)},
-	{name: "tls", about: "TLS 1.3, kept-alive", quota: cheapQuota, goal: 0.85, closed: true, short: true, unit: perRequest, flows: closedLoop(load.KeepAlive, clients, bodyBytes, tls13)},
-	{name: "many-routes", about: "10,000 hosts with a route each", quota: cheapQuota, site: site{hosts: 10_000}, closed: true, view: viewStart, unit: perRequest, flows: closedLoop(load.KeepAlive, clients, bodyBytes, nil)},
-	{name: "many-certificates", about: "10,000 hosts with a route and a certificate each, TLS 1.3, kept-alive", quota: cheapQuota, site: site{hosts: 10_000, certificates: true}, closed: true, view: viewStart, unit: perRequest, flows: closedLoop(load.KeepAlive, clients, bodyBytes, tls13)},
-	{name: "many-backends", about: "200 backends, one request each a second", site: site{backends: 200}, warm: 2 * time.Second, view: viewRate, unit: perRequest,
+	{name: "single", about: "one backend, kept-alive, 1 KiB", wide: true, headline: true, quota: cheapQuota, goal: 0.90, closed: true, short: true, unit: perRequest, flows: closedLoop(load.KeepAlive, clients, bodyBytes, nil)},
+	{name: "lb", about: "three backends", wide: true, quota: cheapQuota, goal: 0.90, site: site{backends: 3}, closed: true, unit: perRequest, flows: closedLoop(load.KeepAlive, clients, bodyBytes, nil)},
+	{name: "routes", about: "1,000 hosts with a route each", wide: true, headline: true, quota: cheapQuota, goal: 0.90, site: site{hosts: 1000}, closed: true, short: true, unit: perRequest, flows: closedLoop(load.KeepAlive, clients, bodyBytes, nil)},
+	{name: "tls", about: "TLS 1.3, kept-alive", wide: true, headline: true, quota: cheapQuota, goal: 0.85, closed: true, short: true, unit: perRequest, flows: closedLoop(load.KeepAlive, clients, bodyBytes, tls13)},
+	{name: "many-routes", about: "10,000 hosts with a route each", once: true, quota: cheapQuota, site: site{hosts: 10_000}, closed: true, view: viewStart, unit: perRequest, flows: closedLoop(load.KeepAlive, clients, bodyBytes, nil)},
+	{name: "many-certificates", about: "10,000 hosts with a route and a certificate each, TLS 1.3, kept-alive", once: true, quota: cheapQuota, site: site{hosts: 10_000, certificates: true}, closed: true, view: viewStart, unit: perRequest, flows: closedLoop(load.KeepAlive, clients, bodyBytes, tls13)},
+	{name: "many-backends", about: "200 backends that close after 10 s idle, one request each a second, 8 loops, workers or threads", once: true, site: site{backends: 200, backendIdle: 10 * time.Second, loops: 8},
+		warm: 12 * time.Second, length: 12 * time.Second, view: viewRate, unit: perRequest,
 		flows: func(t target) []load.Flow {
-			return []load.Flow{t.rated(t.flow(load.KeepAlive, 8, bodyBytes, nil), 200)}
+			return []load.Flow{t.rated(t.flow(load.KeepAlive, clients, bodyBytes, nil), 200)}
 		}},
+	{name: "long-lived", about: "64 connections kept for long, 4,000 requests/s over all, 8 loops, workers or threads", site: site{loops: 8}, view: viewLoops, unit: perRequest,
+		flows: func(t target) []load.Flow {
+			return []load.Flow{t.rated(t.flow(load.KeepAlive, clients, bodyBytes, nil), 4000)}
+		}},
+	{name: "single-log", about: "as single, with an access log", quota: cheapQuota, log: true, closed: true, unit: perRequest, flows: closedLoop(load.KeepAlive, clients, bodyBytes, nil)},
+	{name: "single-bare", about: "as single, without metrics", quota: cheapQuota, bare: true, closed: true, unit: perRequest, flows: closedLoop(load.KeepAlive, clients, bodyBytes, nil)},
+	{name: "tls-log", about: "as tls, with an access log", quota: cheapQuota, log: true, closed: true, unit: perRequest, flows: closedLoop(load.KeepAlive, clients, bodyBytes, tls13)},
+	{name: "tls-bare", about: "as tls, without metrics", quota: cheapQuota, bare: true, closed: true, unit: perRequest, flows: closedLoop(load.KeepAlive, clients, bodyBytes, tls13)},
 	{name: "heads", about: "requests with 20 fields and 2 kB of cookies", quota: cheapQuota, closed: true, unit: perRequest, flows: heads},
-	{name: "new", about: "a plain connection for each request", quota: cheapQuota, closed: true, unit: perConnection, flows: closedLoop(load.Fresh, clients, bodyBytes, nil)},
-	{name: "tls-new", about: "TLS 1.3, a full handshake for each request", goal: 0.60, quota: dearQuota, closed: true, short: true, unit: perConnection, flows: closedLoop(load.Fresh, clients, bodyBytes, tls13)},
+	{name: "new", about: "a plain connection for each request", wide: true, quota: cheapQuota, closed: true, unit: perConnection, flows: closedLoop(load.Fresh, clients, bodyBytes, nil)},
+	{name: "tls-new", about: "TLS 1.3, a full handshake for each request", wide: true, headline: true, goal: 0.60, quota: dearQuota, closed: true, short: true, unit: perConnection, flows: closedLoop(load.Fresh, clients, bodyBytes, tls13)},
 	{name: "tls-new-12", about: "TLS 1.2, a full handshake for each request", goal: 0.80, site: site{tlsVersion: "1.2"}, quota: dearQuota, closed: true, unit: perConnection, flows: closedLoop(load.Fresh, clients, bodyBytes, tls12)},
 	{name: "tls-new-rsa", about: "TLS 1.3 with an RSA-2048 certificate", site: site{rsa: true}, quota: dearQuota, closed: true, unit: perConnection, flows: closedLoop(load.Fresh, clients, bodyBytes, tls13)},
 	{name: "tls-new-mlkem", about: "TLS 1.3, clients offer X25519MLKEM768 first", quota: dearQuota, closed: true, unit: perConnection, flows: closedLoop(load.Fresh, clients, bodyBytes, hybrid)},
-	{name: "tls-resumed", about: "TLS 1.3, a resumed handshake for each request", goal: 0.65, quota: dearQuota, closed: true, short: true, unit: perConnection, flows: closedLoop(load.Resumed, clients, bodyBytes, tls13)},
+	{name: "tls-resumed", about: "TLS 1.3, a resumed handshake for each request", wide: true, headline: true, goal: 0.65, quota: dearQuota, closed: true, short: true, unit: perConnection, flows: closedLoop(load.Resumed, clients, bodyBytes, tls13)},
 	{name: "tls-resumed-12", about: "TLS 1.2, a resumed handshake for each request", goal: 0.95, site: site{tlsVersion: "1.2"}, quota: dearQuota, closed: true, unit: perConnection, flows: closedLoop(load.Resumed, clients, bodyBytes, tls12)},
 	{name: "mix", about: "TLS 1.3, a handshake for each request, 90 % resumed", quota: dearQuota, closed: true, unit: perConnection, flows: mix},
-	{name: "slow", about: "a backend that takes 100 ms, thousands in flight", quota: cheapQuota, goal: 1.00, site: site{delay: 100 * time.Millisecond}, warm: 2 * time.Second, closed: true, unit: perRequest,
+	{name: "slow", about: "a backend that takes 100 ms, thousands in flight", headline: true, quota: cheapQuota, goal: 1.00, site: site{delay: 100 * time.Millisecond}, warm: 2 * time.Second, closed: true, unit: perRequest,
 		flows: func(t target) []load.Flow { return closedLoop(load.KeepAlive, t.inFlight, bodyBytes, nil)(t) }},
 	{name: "body-100k", about: "bodies of 100 KiB", quota: dearQuota, goal: 1.00, closed: true, unit: perMebibyte, flows: closedLoop(load.KeepAlive, clients, 100<<10, nil)},
-	{name: "body-1m", about: "bodies of 1 MiB", quota: dearQuota, goal: 1.00, closed: true, unit: perMebibyte, flows: closedLoop(load.KeepAlive, clients/4, 1<<20, nil)},
+	{name: "body-1m", about: "bodies of 1 MiB", wide: true, headline: true, quota: dearQuota, goal: 1.00, closed: true, unit: perMebibyte, flows: closedLoop(load.KeepAlive, clients/4, 1<<20, nil)},
 	{name: "tls-body-100k", about: "bodies of 100 KiB over TLS 1.3", quota: dearQuota, goal: 1.00, closed: true, unit: perMebibyte, flows: closedLoop(load.KeepAlive, clients, 100<<10, tls13)},
 	{name: "tls-body-1m", about: "bodies of 1 MiB over TLS 1.3", quota: dearQuota, goal: 1.00, closed: true, unit: perMebibyte, flows: closedLoop(load.KeepAlive, clients/4, 1<<20, tls13)},
 	{name: "overload", about: "four times what the proxy can serve, clients that leave after 1 s", quota: overloadQuota, peak: true, view: viewOverload, short: true, unit: perRequest, flows: overload},
 	{name: "storm", about: "1,000 requests/s on established TLS connections while 2,500 new ones arrive each second", goal: 1.00, quota: dearQuota, view: viewStorm, short: true, unit: perRequest, flows: storm},
-	{name: "changes", about: "1,000 requests/s over TLS and 100 new connections/s, while a certificate is changed four times a second", site: site{hosts: 10, certificates: true},
-		changes: time.Second / 4, view: viewChanges, unit: perRequest, flows: changes},
+	{name: "rotation", about: "1,000 requests/s over TLS and 100 new connections/s, while a certificate is changed four times a second", wide: true, once: true, site: site{hosts: 10, certificates: true},
+		length: 10 * time.Second, change: (*bed).rotate, view: viewChanges, unit: perRequest, flows: changes},
+	{name: "apply", about: "the same load, while a route is changed four times a second", wide: true, once: true, site: site{hosts: 10, certificates: true},
+		length: 10 * time.Second, change: (*bed).reroute, view: viewChanges, unit: perRequest, flows: changes},
+	{name: "changes", about: "the same load for 5 minutes, while a route and a certificate are changed in turn, four times a second", only: "lbd", once: true, site: site{hosts: 10, certificates: true},
+		length: 5 * time.Minute, change: (*bed).changeInTurn, view: viewChanges, unit: perRequest, flows: changes},
+	{name: "soak", about: "requests, handshakes, large bodies and uploads for a minute, while routes and certificates change and one backend of three dies again and again", only: "lbd", once: true,
+		site: site{hosts: 10, certificates: true, backends: 3, mortal: true}, length: time.Minute, change: (*bed).changeInTurn, view: viewChanges, unit: perRequest, flows: soak},
 	{name: "tunnels", about: "websocket messages of 38 bytes and their echo", quota: cheapQuota, closed: true, unit: perMessage, flows: closedLoop(load.Tunnel, clients, 0, nil)},
-	{name: "uploads", about: "1,000 requests/s while 1,000 clients upload at 1 kB/s", warm: time.Second, view: viewRate, unit: perRequest, flows: uploads},
+	{name: "uploads", about: "1,000 requests/s while 1,000 clients upload at 1 kB/s", once: true, warm: time.Second, view: viewRate, unit: perRequest, flows: uploads},
 	{name: "idle-tunnels", about: "idle websocket tunnels, after one message", warm: time.Second, view: viewIdle, unit: perConnection,
 		flows: func(t target) []load.Flow { return closedLoop(load.IdleTunnel, t.idleClients/2, 0, nil)(t) }},
 	{name: "idle", about: "idle kept-alive connections, after one GET", short: true, warm: time.Second, view: viewIdle, unit: perConnection, flows: idle(nil)},
-	{name: "idle-tls", about: "idle kept-alive TLS 1.3 connections, after one GET", warm: time.Second, view: viewIdle, unit: perConnection, flows: idle(tls13)},
+	{name: "idle-tls", about: "idle kept-alive TLS 1.3 connections, after one GET", wide: true, headline: true, warm: time.Second, view: viewIdle, unit: perConnection, flows: idle(tls13)},
 }
 
 // rates are the open-loop rates that "all" includes; any other rate-N works too.
@@ -159,7 +188,7 @@ func init() {
 
 func rateScenario(rate int) *scenario {
 	s := &scenario{
-		name: fmt.Sprintf("rate-%d", rate), about: fmt.Sprintf("%d requests/s, plain, kept-alive", rate), view: viewRate, unit: perRequest, short: rate == 4000,
+		name: fmt.Sprintf("rate-%d", rate), about: fmt.Sprintf("%d requests/s, plain, kept-alive", rate), view: viewRate, unit: perRequest, short: rate == 4000, headline: rate == 4000, wide: true,
 		flows: func(t target) []load.Flow {
 			return []load.Flow{t.rated(t.flow(load.KeepAlive, clients, bodyBytes, nil), float64(rate))}
 		},
@@ -170,76 +199,10 @@ func rateScenario(rate int) *scenario {
 	return s
 }
 
-// heads are what browsers send: 20 fields beside Host, Connection and the like, and 2 kB of cookies.
-func heads(t target) []load.Flow {
-	f := t.flow(load.KeepAlive, clients, bodyBytes, nil)
-	for i := range 19 {
-		f.Fields = append(f.Fields, fmt.Sprintf("X-Field-%d: %s", i, strings.Repeat("v", 10+4*i)))
-	}
-	f.Fields = append(f.Fields, "Cookie: session="+strings.Repeat("0123456789abcdef", 128))
-	return []load.Flow{f}
-}
-
-func mix(t target) []load.Flow {
-	full := t.flow(load.Fresh, clients/10, bodyBytes, tls13())
-	resumed := t.flow(load.Resumed, clients-clients/10, bodyBytes, tls13())
-	return []load.Flow{resumed, full}
-}
-
-// In overload every offered request needs a client of its own for up to a second, and so do the proxy's descriptors: the quota keeps
-// "four times what it can serve" within them.
-const (
-	overloadQuota   = 0.03
-	overloadFactor  = 4
-	overloadTimeout = time.Second
-	overloadClients = 8000
-)
-
-func overload(t target) []load.Flow {
-	f := t.rated(t.flow(load.KeepAlive, overloadClients, bodyBytes, nil), overloadFactor*t.peak)
-	f.Timeout = overloadTimeout
-	return []load.Flow{f}
-}
-
-const (
-	stormEstablished = 1000.0
-	stormNew         = 2500.0
-	// stormPatience is how long an arriving client waits.
-	stormPatience = 5 * time.Second
-	stormClients  = 6000
-)
-
-func storm(t target) []load.Flow {
-	established := t.flow(load.KeepAlive, clients, bodyBytes, tls13())
-	established.Rate = stormEstablished
-	arriving := t.rated(t.flow(load.Fresh, stormClients, bodyBytes, tls13()), stormNew)
-	arriving.Timeout = stormPatience
-	return []load.Flow{established, arriving}
-}
-
-// Every upload is longer than the window, so that what counts is the others' latency and the cost of holding the slow ones.
-const (
-	uploadClients = 1000
-	uploadPace    = 1000
-	uploadBytes   = 60 * uploadPace
-)
-
-func uploads(t target) []load.Flow {
-	steady := t.rated(t.flow(load.KeepAlive, clients, bodyBytes, nil), 1000)
-	slow := t.flow(load.Upload, uploadClients, 0, nil)
-	slow.Sends, slow.Pace, slow.Timeout = uploadBytes, uploadPace, 2*time.Minute
-	return []load.Flow{steady, slow}
-}
-
-func changes(t target) []load.Flow {
-	steady := t.rated(t.flow(load.KeepAlive, clients, bodyBytes, tls13()), 1000)
-	arriving := t.flow(load.Fresh, clients, bodyBytes, tls13())
-	arriving.Rate = 100
-	return []load.Flow{steady, arriving}
-}
-
-func idle(tls func() *load.TLS) func(target) []load.Flow {
-	return func(t target) []load.Flow { return closedLoop(load.Idle, t.idleClients, bodyBytes, tls)(t) }
+// planned says whether a run of everything has this proxy in this repeat.
+func (sc *scenario) planned(p *proxy, repeat int) bool {
+	goPeer := p.kind.name == "caddy" || p.kind.name == "traefik"
+	return (repeat == 1 || !sc.once) && (sc.wide || !goPeer) && (sc.only == "" || sc.only == p.kind.name)
 }
 
 // pickScenarios returns those that the options ask for, in the order of the list.

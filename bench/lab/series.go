@@ -19,7 +19,8 @@ func (o options) do(ctx context.Context) error {
 		return nil
 	}
 	if o.report {
-		return writeReport(o.out, o.reference)
+		root, err := repository()
+		return errors.Join(err, writeReport(o.out, o.reference), o.writeReadmes(root))
 	}
 	l, err := newLab(o)
 	if err != nil {
@@ -55,10 +56,29 @@ func (o options) do(ctx context.Context) error {
 	}
 	f := gatherFacts(l.root, l.openFiles)
 	f.Missing = missing
+	if len(o.scenarios) == 0 && !o.short {
+		if f.Lookup, err = l.measureLookup(ctx); err != nil {
+			return err
+		}
+	}
 	if err := f.save(l.out); err != nil {
 		return err
 	}
-	return l.series(ctx, picked, proxies)
+	if err := l.series(ctx, picked, proxies); err != nil {
+		return err
+	}
+	if o.short {
+		return l.prove(ctx, picked, proxies)
+	}
+	return l.writeReadmes(l.root)
+}
+
+// writeReadmes does so if that is asked for.
+func (o options) writeReadmes(root string) error {
+	if !o.readme {
+		return nil
+	}
+	return writeReadmes(root, o.out, o.reference)
 }
 
 func printList() {
@@ -129,31 +149,87 @@ func (l *lab) findAll(ctx context.Context) (proxies []*proxy, missing []string, 
 	return proxies, missing, nil
 }
 
-// series runs every scenario with every proxy, repeats outermost: what the machine does in one minute hits all proxies alike. The order
-// within a round turns by one each time, so that nobody always follows the same neighbour.
-func (l *lab) series(ctx context.Context, picked []*scenario, proxies []*proxy) error {
-	total, done, begin := l.repeats*len(picked)*len(proxies), 0, time.Now()
-	broken := 0
+// run is one measurement of a series.
+type run struct {
+	scenario *scenario
+	proxy    *proxy
+	repeat   int
+}
+
+// plan is the order of a series: repeats outermost, so that what the machine does in one minute hits all proxies alike. The order
+// within a round turns by one each time, so that nobody always follows the same neighbour. Where no scenarios were asked for, it is what
+// each of them plans for itself.
+func (l *lab) plan(picked []*scenario, proxies []*proxy) []run {
+	var runs []run
 	for repeat := 1; repeat <= l.repeats; repeat++ {
 		for _, sc := range picked {
 			for i := range proxies {
 				p := proxies[(i+repeat-1)%len(proxies)]
-				r := l.measure(ctx, sc, p, repeat, nil)
-				if ctx.Err() != nil {
-					l.say("interrupted: %s keeps the %d runs that are complete", l.out, done)
-					return errors.Join(context.Cause(ctx), l.finish(done))
+				if len(l.scenarios) > 0 || sc.planned(p, repeat) {
+					runs = append(runs, run{sc, p, repeat})
 				}
-				if err := r.save(l.out); err != nil {
-					return err
-				}
-				if r.Verdict == failed {
-					broken++
-				}
-				done++
-				left := time.Since(begin) / time.Duration(done) * time.Duration(total-done)
-				l.say("[%d/%d, %v left] %s", done, total, left.Round(time.Second), r.line(sc))
 			}
 		}
+	}
+	return runs
+}
+
+// runOverhead is how long a run takes beside its windows: start, stop, and the answers that come late.
+const runOverhead = 1200 * time.Millisecond
+
+// length is what a run takes by its windows.
+func (l *lab) length(r run) time.Duration {
+	d := runOverhead + l.warm + r.scenario.warm + l.window(r.scenario)
+	if r.scenario.change != nil {
+		d += quietWindows * (l.warm/2 + quietLength(l.window(r.scenario)))
+	}
+	if r.scenario.peak {
+		d += time.Second + peakMeasure
+	}
+	if r.scenario.site.hosts >= 10_000 {
+		d += manyOverhead
+	}
+	return d
+}
+
+// manyOverhead is what ten thousand hosts take to make and to start with.
+const manyOverhead = 10 * time.Second
+
+// remaining is how long the rest of a series takes, by the windows and by how what is done compares with its windows.
+func (l *lab) remaining(runs []run, done int, took time.Duration) time.Duration {
+	var before, after time.Duration
+	for i, r := range runs {
+		if i < done {
+			before += l.length(r)
+		} else {
+			after += l.length(r)
+		}
+	}
+	if before == 0 {
+		return after
+	}
+	return time.Duration(float64(after) * float64(took) / float64(before))
+}
+
+// series makes the runs one by one, and keeps what it has when it is interrupted.
+func (l *lab) series(ctx context.Context, picked []*scenario, proxies []*proxy) error {
+	runs := l.plan(picked, proxies)
+	done, broken, begin := 0, 0, time.Now()
+	l.say("%d runs, about %v", len(runs), l.remaining(runs, 0, 0).Round(time.Second))
+	for _, run := range runs {
+		r := l.measure(ctx, run.scenario, run.proxy, run.repeat)
+		if ctx.Err() != nil {
+			l.say("interrupted: %s keeps the %d runs that are complete", l.out, done)
+			return errors.Join(context.Cause(ctx), l.finish(done))
+		}
+		if err := r.save(l.out); err != nil {
+			return err
+		}
+		if r.Verdict == failed {
+			broken++
+		}
+		done++
+		l.say("[%d/%d, %v left] %s", done, len(runs), l.remaining(runs, done, time.Since(begin)).Round(time.Second), r.line(run.scenario))
 	}
 	if err := l.finish(done); err != nil {
 		return err

@@ -19,7 +19,13 @@ type site struct {
 	rsa        bool   // an RSA-2048 certificate instead of ECDSA P-256
 	backends   int    // zero is one
 	delay      time.Duration
-	hosts      int // with a route each; zero is one
+	// backendIdle is after how long backends close a connection without requests. Zero: never.
+	backendIdle time.Duration
+	// mortal: the last backend is a process of its own, which is killed and started again during the window.
+	mortal bool
+	// loops, workers or threads of the proxy; zero is one.
+	loops int
+	hosts int // with a route each; zero is one
 	// certificates: every host has one of its own.
 	certificates bool
 }
@@ -54,7 +60,17 @@ type setup struct {
 	OpenFiles       int
 	Certificates    []certificateFiles // of the hosts, in their order; empty: one for all
 	CertificateList string             // a line for each of them: its bundle
-	leaf            []byte             // of the one for all
+	Loops           int
+	ExtraHost       string // one more name of the first host; empty: none
+	leaf            []byte // of the one for all
+}
+
+// NamesOf are the names of host i.
+func (s setup) NamesOf(i int) []string {
+	if i == 0 && s.ExtraHost != "" {
+		return []string{s.Hosts[0], s.ExtraHost}
+	}
+	return []string{s.Hosts[i]}
 }
 
 // The parts of addresses and versions, for formats that want them apart.
@@ -79,7 +95,7 @@ func (s site) prepare(dir, host string, openFiles int, backends []string) (setup
 		Dir: dir, HTTP: addresses[0], HTTPS: addresses[1], Metrics: metrics[0],
 		Backends: backends, Hosts: s.hostNames(),
 		Chain: at("chain.pem"), Key: at("key.pem"), Bundle: at("bundle.pem"), HostMap: at("hosts.map"), CertificateList: at("certificates.list"),
-		TLSVersion: s.version(), OpenFiles: openFiles,
+		TLSVersion: s.version(), OpenFiles: openFiles, Loops: max(s.loops, 1),
 	}
 	all := certificateFiles{Name: "bench", Chain: c.Chain, Key: c.Key, Bundle: c.Bundle}
 	if c.leaf, err = all.make("*.bench.test", s.rsa); err != nil {

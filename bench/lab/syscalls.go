@@ -26,7 +26,7 @@ func (l *lab) countAll(ctx context.Context, picked []*scenario, proxies []*proxy
 	}
 	for _, sc := range picked {
 		for _, p := range proxies {
-			untraced := l.measure(ctx, sc, p, 1, nil)
+			untraced := l.measure(ctx, sc, p, 1)
 			trace := &strace{lab: l, file: filepath.Join(l.work, "strace.txt")}
 			traced := l.measure(ctx, sc, p, 1, trace)
 			if problem := cmp.Or(untraced.Error, traced.Error); problem != "" {

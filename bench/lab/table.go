@@ -22,6 +22,7 @@ const (
 	viewIdle
 	viewStart
 	viewChanges
+	viewLoops
 )
 
 // column is one figure of a run.
@@ -76,7 +77,7 @@ var views = map[view][]column{
 		{title: "p99", format: "%.2f", value: func(r *record) float64 { return r.latency(0).P99 * 1e3 }, main: true},
 		{title: "failed", format: "%.0f", value: func(r *record) float64 { return r.failed(0) }},
 		{title: "new offered/s", format: "%.0f", value: func(r *record) float64 { return r.offered(1) }},
-		{title: "new completed/s", format: "%.0f", value: func(r *record) float64 { return r.perSecond(1, func(i int) uint64 { return r.Flows[i].Completed }) }},
+		{title: "new completed/s", format: "%.0f", value: (*record).newCompleted},
 		{title: "new p50 ms", format: "%.0f", value: func(r *record) float64 { return r.latency(1).P50 * 1e3 }},
 		{title: "proxy busy", format: "%.0f %%", value: func(r *record) float64 { return r.busy() * 100 }},
 	},
@@ -86,8 +87,16 @@ var views = map[view][]column{
 		{title: "MB at start", format: "%.0f", value: func(r *record) float64 { return float64(r.MemoryBefore) / 1e6 }},
 	}, costColumns, healthColumns),
 	viewChanges: slices.Concat(
-		[]column{{title: "changes", format: "%.0f", value: func(r *record) float64 { return float64(r.Changes) }, optional: true}},
+		[]column{
+			{title: "changes", format: "%.0f", value: func(r *record) float64 { return float64(r.Changes) }, optional: true},
+			{title: "served after ms", format: "%.0f", value: func(r *record) float64 { return r.ChangeTime.Median * 1e3 }, optional: true},
+			{title: "most", format: "%.0f", value: func(r *record) float64 { return r.ChangeTime.Max * 1e3 }, optional: true},
+			{title: "p99 ms when quiet", format: "%.2f", value: func(r *record) float64 { return r.quiet().Median * 1e3 }},
+			{title: "at most", format: "%.2f", value: func(r *record) float64 { return r.quiet().Max * 1e3 }},
+			{title: "memory, end to second quarter", format: "%.2f", value: (*record).growth, optional: true},
+		},
 		costColumns, latencyColumns, []column{{title: "new p99 ms", format: "%.2f", value: func(r *record) float64 { return r.latency(1).P99 * 1e3 }}}, healthColumns),
+	viewLoops: slices.Concat([]column{{title: "busiest loop, in means", format: "%.2f", value: (*record).busiest, optional: true}}, costColumns, latencyColumns, healthColumns),
 	viewIdle: {
 		{title: "held", format: "%.0f", value: (*record).holding},
 		{title: "bytes/connection", format: "%.0f", value: (*record).idleBytes, main: true},
@@ -131,6 +140,19 @@ func (r *record) failures() float64 {
 		n += r.failed(i)
 	}
 	return n
+}
+
+// newCompleted is how many of a storm's new connections came through each second.
+func (r *record) newCompleted() float64 {
+	return r.perSecond(1, func(i int) uint64 { return r.Flows[i].Completed })
+}
+
+// p99ToQuiet is latency while changes are made, to the largest of the windows before.
+func (r *record) p99ToQuiet() float64 {
+	if r.quiet().Max == 0 {
+		return 0
+	}
+	return r.latency(0).P99 / r.quiet().Max
 }
 
 func (r *record) answeredOfPeak() float64 {
