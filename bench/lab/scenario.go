@@ -152,6 +152,7 @@ var scenarios = []*scenario{
 	{name: "tls-new-mlkem", about: "TLS 1.3, clients offer X25519MLKEM768 first", quota: dearQuota, closed: true, unit: perConnection, flows: closedLoop(load.Fresh, clients, bodyBytes, hybrid)},
 	{name: "tls-resumed", about: "TLS 1.3, a resumed handshake for each request", wide: true, headline: true, goal: 0.65, quota: dearQuota, closed: true, short: true, unit: perConnection, flows: closedLoop(load.Resumed, clients, bodyBytes, tls13)},
 	{name: "tls-resumed-12", about: "TLS 1.2, a resumed handshake for each request", goal: 0.95, site: site{tlsVersion: "1.2"}, quota: dearQuota, closed: true, unit: perConnection, flows: closedLoop(load.Resumed, clients, bodyBytes, tls12)},
+	{name: "tls-resumed-mlkem", about: "TLS 1.3, resumed, clients offer X25519MLKEM768 first", quota: dearQuota, closed: true, unit: perConnection, flows: closedLoop(load.Resumed, clients, bodyBytes, hybrid)},
 	{name: "mix", about: "TLS 1.3, a handshake for each request, 90 % resumed", quota: dearQuota, closed: true, unit: perConnection, flows: mix},
 	{name: "slow", about: "a backend that takes 100 ms, thousands in flight", headline: true, quota: cheapQuota, goal: 1.00, site: site{delay: 100 * time.Millisecond}, warm: 2 * time.Second, closed: true, unit: perRequest,
 		flows: func(t target) []load.Flow { return closedLoop(load.KeepAlive, t.inFlight, bodyBytes, nil)(t) }},

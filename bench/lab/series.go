@@ -175,7 +175,7 @@ func (l *lab) plan(picked []*scenario, proxies []*proxy) []run {
 }
 
 // runOverhead is how long a run takes beside its windows: start, stop, and the answers that come late.
-const runOverhead = 1200 * time.Millisecond
+const runOverhead = 800 * time.Millisecond
 
 // length is what a run takes by its windows.
 func (l *lab) length(r run) time.Duration {

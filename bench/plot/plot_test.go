@@ -128,3 +128,25 @@ func TestShorten(t *testing.T) {
 		t.Errorf("got %q", got)
 	}
 }
+
+func TestDots(t *testing.T) {
+	d := Dots{Title: "beside lbd", Axis: "times", Mark: 1, Rows: []Row{
+		{Label: "single", Dots: []Dot{{Name: "lbd", Color: "#000000", At: 1, Low: 1, High: 1}, {Name: "nginx", Color: "#111111", At: 1.3, Low: 1.1, High: 1.6}}},
+		{Label: "tls", Dots: []Dot{{Name: "nginx", Color: "#111111", At: 7, Low: 6, High: 8}}},
+	}}
+	svg, err := d.SVG()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := wellFormed(t, svg)["circle"]; n != 3+2 {
+		t.Errorf("%d circles, want 3 dots and 2 in the legend", n)
+	}
+	for _, want := range []string{">0.5</text>", ">10</text>", ">single</text>"} {
+		if !strings.Contains(string(svg), want) {
+			t.Errorf("%s is not there", want)
+		}
+	}
+	if svg, err := (Dots{Rows: []Row{{Label: "x"}}}).SVG(); err == nil {
+		t.Errorf("drew %s of nothing", svg)
+	}
+}
