@@ -48,7 +48,7 @@ func TestGoalTable(t *testing.T) {
 	f := facts{Lookup: []lookup{{1, stats.Of([]float64{5})}, {10, stats.Of([]float64{40})}, {100_000, stats.Of([]float64{50})}}}
 	got := goalTable(f, records)
 	for _, want := range []string{
-		"| `storm` | p99, to the better of nginx and haproxy | ≤ 1.00 | 0.50 (0.50–0.50) | yes |",
+		"| `storm` | p99 ms, to the better of nginx and haproxy | ≤ 1.00 | 0.50 (0.50–0.50) | yes |",
 		"| `storm` | new connections completed, to the better of nginx and haproxy | ≥ 0.80 | 0.20 (0.20–0.20) | **no** |",
 		"| `long-lived` | connections of the busiest loop, to the mean | ≤ 1.50 | 1.50 (1.50–1.50) | yes |",
 		"| (lookup) | time to find a route among 100000 hosts (50 ns), to 10 hosts (40 ns) | ≤ 1.50 | 1.25 | yes |",

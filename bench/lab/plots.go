@@ -36,7 +36,7 @@ func writePlots(dir string, records []record) error {
 	if len(byRate) > 0 {
 		errs = append(errs,
 			writeChart(dir, "cost", againstRate("CPU time per request", "µs", false, byRate, (*record).cost)),
-			writeChart(dir, "throughput", againstRate("Answered of what was offered", "answered/s", false, byRate, func(r *record) float64 { return r.answered(0) })),
+			writeChart(dir, "throughput", againstRate("Answered while the load was offered", "answered/s", false, byRate, (*record).throughput)),
 			writeChart(dir, "latency", againstRate("99th percentile of latency", "ms", true, byRate, func(r *record) float64 { return r.latency(0).P99 * 1e3 })),
 		)
 	}
@@ -150,7 +150,7 @@ func percentiles(sc *scenario, records []record) plot.Chart {
 		{"99.99 %", func(l stats.Latency) float64 { return l.P9999 }},
 		{"most", func(l stats.Latency) float64 { return l.Max }},
 	}
-	c := plot.Chart{Title: "Latency: " + sc.about, X: plot.Axis{Label: "share of requests that were no slower"}, Y: plot.Axis{Label: "ms", Log: true}}
+	c := plot.Chart{Title: "Latency, scenario " + sc.name, X: plot.Axis{Label: "share of requests that were no slower"}, Y: plot.Axis{Label: "ms", Log: true}}
 	for i, step := range steps {
 		c.X.Ticks = append(c.X.Ticks, plot.Tick{At: float64(i), Label: step.label})
 	}

@@ -176,7 +176,8 @@ func (p *proxy) ask(ctx context.Context) error {
 		return fmt.Errorf("%w: %s", err, out)
 	}
 	text := string(out)
-	p.version = cmp.Or(versionNumber.FindString(text), moduleVersion(ctx, p.program), "unknown version")
+	firstLine, _, _ := strings.Cut(text, "\n") // further down are the versions of what it was built with
+	p.version = cmp.Or(versionNumber.FindString(firstLine), moduleVersion(ctx, p.program), "unknown version")
 	if p.kind.name == "lbd" {
 		p.version = strings.TrimPrefix(lastLines(text, 1), "lbd ")
 	}

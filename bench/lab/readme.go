@@ -121,7 +121,7 @@ func summary(records []record, reference string, wanted func(*scenario) bool) st
 		}
 		main := columns[i]
 		rows := group(slices.DeleteFunc(slices.Clone(records), func(r record) bool { return r.Scenario != sc.name }))
-		cells := []string{sc.about, sc.unit.in(main.title)}
+		cells := []string{"`" + sc.name + "`: " + sc.about, sc.unit.in(main.title)}
 		for _, name := range names {
 			cells = append(cells, cell(main, rows[name]))
 		}

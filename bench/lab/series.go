@@ -175,7 +175,7 @@ func (l *lab) plan(picked []*scenario, proxies []*proxy) []run {
 }
 
 // runOverhead is how long a run takes beside its windows: start, stop, and the answers that come late.
-const runOverhead = 800 * time.Millisecond
+const runOverhead = 600 * time.Millisecond
 
 // length is what a run takes by its windows.
 func (l *lab) length(r run) time.Duration {
@@ -186,14 +186,21 @@ func (l *lab) length(r run) time.Duration {
 	if r.scenario.peak {
 		d += time.Second + peakMeasure
 	}
+	if r.scenario.view == viewIdle {
+		d += idleOverhead
+	}
 	if r.scenario.site.hosts >= 10_000 {
 		d += manyOverhead
 	}
 	return d
 }
 
-// manyOverhead is what ten thousand hosts take to make and to start with.
-const manyOverhead = 10 * time.Second
+const (
+	// idleOverhead is what it takes until all idle connections are there.
+	idleOverhead = 5 * time.Second
+	// manyOverhead is what ten thousand hosts take to make and to start with.
+	manyOverhead = 20 * time.Second
+)
 
 // remaining is how long the rest of a series takes, by the windows and by how what is done compares with its windows.
 func (l *lab) remaining(runs []run, done int, took time.Duration) time.Duration {

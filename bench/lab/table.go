@@ -74,7 +74,7 @@ var views = map[view][]column{
 	},
 	viewStorm: {
 		{title: "established p50 ms", format: "%.2f", value: func(r *record) float64 { return r.latency(0).P50 * 1e3 }},
-		{title: "p99", format: "%.2f", value: func(r *record) float64 { return r.latency(0).P99 * 1e3 }, main: true},
+		{title: "p99 ms", format: "%.2f", value: func(r *record) float64 { return r.latency(0).P99 * 1e3 }, main: true},
 		{title: "failed", format: "%.0f", value: func(r *record) float64 { return r.failed(0) }},
 		{title: "new offered/s", format: "%.0f", value: func(r *record) float64 { return r.offered(1) }},
 		{title: "new completed/s", format: "%.0f", value: (*record).newCompleted},
