@@ -98,7 +98,7 @@ func testLab(t *testing.T) *lab {
 		}
 	}
 	return &lab{
-		options: options{repeats: 2, warm: 200 * time.Millisecond, measure: 300 * time.Millisecond, proxyCore: cores[0], loadCore: cores[len(cores)-1],
+		options: options{scenarios: []string{"those of the test"}, repeats: 2, warm: 200 * time.Millisecond, measure: 300 * time.Millisecond, proxyCore: cores[0], loadCore: cores[len(cores)-1],
 			idleClients: 20, inFlight: 20, out: t.TempDir(), metrics: true},
 		self: self, work: t.TempDir(), openFiles: 1000, quotaProblem: errors.New("not in tests"), wire: loopback, stdout: io.Discard, say: t.Logf,
 	}
@@ -216,6 +216,7 @@ func TestChangesAndMortalBackend(t *testing.T) {
 
 func TestPlanLeavesOut(t *testing.T) {
 	l := testLab(t)
+	l.scenarios = nil
 	var proxies []*proxy
 	for _, name := range []string{"lbd", "nginx", "caddy"} {
 		proxies = append(proxies, &proxy{name: name, kind: &kind{name: name}})
