@@ -45,7 +45,9 @@ func overload(t target) []load.Flow {
 
 const (
 	stormEstablished = 1000.0
-	stormNew         = 2500.0
+	stormNew         = 1500.0
+	// stormQuota makes so many more than any proxy can take, and leaves the load side time for all of them.
+	stormQuota = 0.3
 	// stormPatience is how long an arriving client waits.
 	stormPatience = 5 * time.Second
 	stormClients  = 6000

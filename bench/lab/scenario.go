@@ -161,7 +161,7 @@ var scenarios = []*scenario{
 	{name: "tls-body-100k", about: "bodies of 100 KiB over TLS 1.3", quota: dearQuota, goal: 1.00, closed: true, unit: perMebibyte, flows: closedLoop(load.KeepAlive, clients, 100<<10, tls13)},
 	{name: "tls-body-1m", about: "bodies of 1 MiB over TLS 1.3", quota: dearQuota, goal: 1.00, closed: true, unit: perMebibyte, flows: closedLoop(load.KeepAlive, clients/4, 1<<20, tls13)},
 	{name: "overload", about: "four times what the proxy can serve, clients that leave after 1 s", quota: overloadQuota, peak: true, view: viewOverload, short: true, unit: perRequest, flows: overload},
-	{name: "storm", about: "1,000 requests/s on established TLS connections while 2,500 new ones arrive each second", goal: 1.00, quota: dearQuota, view: viewStorm, short: true, unit: perRequest, flows: storm},
+	{name: "storm", about: "1,000 requests/s on established TLS connections while 1,500 new ones arrive each second", goal: 1.00, quota: stormQuota, view: viewStorm, short: true, unit: perRequest, flows: storm},
 	{name: "rotation", about: "1,000 requests/s over TLS and 100 new connections/s, while a certificate is changed four times a second", wide: true, once: true, site: site{hosts: 10, certificates: true},
 		length: 10 * time.Second, change: (*bed).rotate, view: viewChanges, unit: perRequest, flows: changes},
 	{name: "apply", about: "the same load, while a route is changed four times a second", wide: true, once: true, site: site{hosts: 10, certificates: true},
