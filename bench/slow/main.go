@@ -9,11 +9,9 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"os/signal"
-	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -100,12 +98,16 @@ func one(ctx context.Context, o options, name, mode string) error {
 	if err != nil {
 		return err
 	}
+	before, err := lbd.Files()
+	if err != nil {
+		return err
+	}
 	beside, fair := startOthers(lbd.HTTPS), startFair(lbd.HTTPS)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	attacked := make(chan error, 1)
 	go func() { attacked <- attack(ctx, o, mode, lbd.HTTPS) }()
-	most, left, followErr := follow(ctx, lbd.HTTPS, o.watch)
+	most, left, followErr := follow(ctx, lbd, before, o.watch)
 	after, err := lbd.Resident()
 	if err := errors.Join(err, followErr, beside.stop(), fair.stop()); err != nil {
 		return err
@@ -127,7 +129,7 @@ func one(ctx context.Context, o options, name, mode string) error {
 }
 
 // attack runs slowhttptest until it has no connection left, or the context ends. It opens all within the first two seconds.
-// What it says it has is some seconds old, and it notices a reset only when it reads: the kernel is asked instead.
+// What it says it has is some seconds old, and it notices a reset only when it reads: lbd's open sockets are counted instead.
 func attack(ctx context.Context, o options, mode, address string) error {
 	arguments := []string{
 		mode, "-c", strconv.Itoa(o.connections), "-r", strconv.Itoa(o.connections / 2), "-i", "10", "-l", strconv.Itoa(int(2 * o.watch / time.Second)),
@@ -143,35 +145,20 @@ func attack(ctx context.Context, o options, mode, address string) error {
 	return nil
 }
 
-// follow looks every half second how many connections the listener's side has open, and returns the most and the last.
-func follow(ctx context.Context, address string, watch time.Duration) (most, last int, err error) {
+// follow looks every half second how many connections lbd has open beyond those that it had before, and returns the most and the last.
+func follow(ctx context.Context, lbd *node.Node, before int, watch time.Duration) (most, last int, err error) {
 	for end := time.Now().Add(watch); time.Now().Before(end); {
 		if err := wait(ctx, watch/50); err != nil {
 			return 0, 0, err
 		}
-		if last, err = established(address); err != nil {
+		files, err := lbd.Files()
+		if err != nil {
 			return 0, 0, err
 		}
+		last = files - before
 		most = max(most, last)
 	}
 	return most, last, nil
-}
-
-// established counts the connections to an address that the listener's side has open.
-func established(address string) (int, error) {
-	_, port, err := net.SplitHostPort(address)
-	if err != nil {
-		return 0, err
-	}
-	n, err := strconv.Atoi(port)
-	if err != nil {
-		return 0, err
-	}
-	table, err := os.ReadFile("/proc/net/tcp")
-	if err != nil {
-		return 0, err
-	}
-	return len(regexp.MustCompile(fmt.Sprintf("(?m)^ *\\d+: [0-9A-F]{8}:%04X [0-9A-F]{8}:[0-9A-F]{4} 01 ", n)).FindAll(table, -1)), nil
 }
 
 func wait(ctx context.Context, d time.Duration) error {
