@@ -46,6 +46,7 @@ type exchange struct {
 	sent      bool      // the kernel took some of the request in this try
 	heard     bool      // some of an answer has come in this try
 	interim   bool      // an interim answer has gone to the client
+	wide      bool      // the large buffer of an answer was given back while the client was slow
 	sentAt    time.Time // when the last of the request was given to the connection
 	tryBy     time.Time // when the answer's head must be there; zero: no such limit
 	requestBy time.Time // when the answer must be through; zero: no such limit

@@ -100,7 +100,7 @@ func (x *exchange) sendResponse() *fault {
 	if x.out == nil { // the request will not be sent again: its buffer is free
 		x.out, x.first = x.first[:0], nil
 	}
-	x.out = x.resp.Append(x.out, &x.reply)
+	x.out, x.wide = x.resp.Append(x.out, &x.reply), false
 	x.rec.Status = x.resp.Status
 	for {
 		p, f := x.takeBody()
@@ -131,6 +131,7 @@ func (x *exchange) takeBody() ([]byte, *fault) {
 		return x.decodeBody(len(in.bytes()))
 	}
 	for !in.empty() && !x.down.Done() {
+		x.borrowOut()
 		room := cap(x.out) - len(x.out) - chunkOverhead
 		if room <= 0 {
 			break
@@ -176,8 +177,9 @@ func (x *exchange) moreBody() *fault {
 		if !in.empty() {
 			return nil
 		}
-		if in.full() {
+		if in.full() || x.wide {
 			in.widen(x.t)
+			x.wide = false
 		}
 		n, err := x.conn.c.Read(in.room(x.t, 1))
 		in.filled(n)
@@ -200,23 +202,45 @@ func (x *exchange) moreBody() *fault {
 	}
 }
 
-// put writes p to the client. It returns when the kernel has all of it, so that what a slow client does not read is not
+// put writes p, which lies in x.out or in what was read, to the client. It returns when the kernel has all of it, so that what a slow client does not read is not
 // read from the backend either. Slow is no fault: only a client that acknowledges nothing for the listener's time is given up.
 func (x *exchange) put(p []byte) *fault {
 	c := x.client.c
 	for len(p) > 0 {
-		n := min(len(p), loop.BulkBytes) // what the queue has room for
+		n := min(len(p), x.pieceBytes())
 		if _, err := x.client.io.Write(p[:n]); err != nil {
 			return clientFault(err, "answer")
 		}
 		p = p[n:]
 		if c.Pending() > 0 {
+			if len(p) == 0 {
+				x.lend()
+			}
 			if f := x.drain(); f != nil {
 				return f
 			}
 		}
 	}
 	return nil
+}
+
+// pieceBytes is how much is written to the client at once; the queue has room for it. Over TLS that is a record: more would save no
+// system call, and would lie in memory for each slow reader.
+func (x *exchange) pieceBytes() int {
+	if x.client.tls != nil {
+		return loop.BufferBytes
+	}
+	return loop.BulkBytes
+}
+
+// lend gives back, until a client takes what is queued for it, the buffers of which nothing is needed any more.
+func (x *exchange) lend() {
+	release(x.t, x.out)
+	x.out = nil
+	if x.conn != nil && x.conn.in.empty() {
+		x.wide = x.conn.in.bulk
+		x.conn.in.free(x.t)
+	}
 }
 
 // drain waits until the kernel has what is pending for the client. The kernel takes more only when a large part of its buffer,

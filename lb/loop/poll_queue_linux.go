@@ -53,8 +53,12 @@ func (c *pollConn) enqueue(p []byte) {
 	if len(p) == 0 {
 		return
 	}
-	if c.queue == nil {
+	switch {
+	case c.queue != nil:
+	case len(p) <= BufferBytes:
 		c.queue = c.loop.buffers.get()[:0]
+	default: // a full TLS record is a little more than a buffer
+		c.queue = make([]byte, 0, len(p))
 	}
 	if c.queueOff > 0 && len(c.queue)+len(p) > cap(c.queue) {
 		c.queue = c.queue[:copy(c.queue, c.queue[c.queueOff:])]
