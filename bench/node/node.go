@@ -42,17 +42,17 @@ func Build(ctx context.Context, dir string) error {
 }
 
 // Start runs the lbd in the folder bin, applies the document and waits until it is served. The word BACKEND in the document
-// becomes the address of a backend that answers /N with N bytes.
-func Start(ctx context.Context, bin, document string) (*Node, error) {
+// becomes the address of a backend that answers /N with N bytes. Words before go before lbd's command line: taskset, for example.
+func Start(ctx context.Context, bin, document string, before ...string) (*Node, error) {
 	n := &Node{}
-	err := n.start(ctx, bin, document)
+	err := n.start(ctx, bin, document, before)
 	if err != nil {
 		return nil, errors.Join(err, n.Close())
 	}
 	return n, nil
 }
 
-func (n *Node) start(ctx context.Context, bin, document string) (err error) {
+func (n *Node) start(ctx context.Context, bin, document string, before []string) (err error) {
 	if n.dir, err = os.MkdirTemp("", "lbd-bench-"); err != nil {
 		return err
 	}
@@ -67,7 +67,7 @@ func (n *Node) start(ctx context.Context, bin, document string) (err error) {
 			return err
 		}
 	}
-	if err := n.run(ctx, bin); err != nil {
+	if err := n.run(ctx, bin, before); err != nil {
 		return err
 	}
 	apply := exec.CommandContext(ctx, filepath.Join(bin, "lbctl"), "apply", "-f", "-", "--wait")
@@ -77,9 +77,10 @@ func (n *Node) start(ctx context.Context, bin, document string) (err error) {
 }
 
 // run starts lbd and waits for its ready line.
-func (n *Node) run(ctx context.Context, bin string) error {
-	n.cmd = exec.CommandContext(ctx, filepath.Join(bin, "lbd"), "run", "--dev", "--data-dir", n.dir, "--node", "bench",
+func (n *Node) run(ctx context.Context, bin string, before []string) error {
+	words := append(before, filepath.Join(bin, "lbd"), "run", "--dev", "--data-dir", n.dir, "--node", "bench",
 		"--listen", "http="+n.HTTP, "--listen", "https="+n.HTTPS, "--metrics", "off")
+	n.cmd = exec.CommandContext(ctx, words[0], words[1:]...)
 	stderr, err := n.cmd.StderrPipe()
 	if err != nil {
 		return err

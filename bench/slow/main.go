@@ -1,7 +1,8 @@
 //go:build linux
 
 // Command slow lets slowhttptest loose on lbd, over TLS, in its three modes (slow heads, slow bodies, slow readers), and watches
-// what becomes of the slow connections, of other clients and of fair slow readers (1 kB/s).
+// what becomes of the slow connections, of other clients and of fair slow readers (1 kB/s). Lbd has the first core, everything
+// else the second: what the others see is to be lbd's doing, and not how the kernel shares out two cores.
 package main
 
 import (
@@ -15,6 +16,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"lbd/bench/node"
 )
@@ -65,6 +68,9 @@ func measure(ctx context.Context, o options) error {
 		}
 		o.bin = dir
 	}
+	if err := pin(loadCore); err != nil {
+		return err
+	}
 	for _, m := range modes {
 		if !strings.HasSuffix(m.name, o.only) {
 			continue
@@ -76,17 +82,43 @@ func measure(ctx context.Context, o options) error {
 	return nil
 }
 
+const lbdCore, loadCore = 0, 1
+
+// pin moves every thread of this program to a core; threads and programs that it starts later follow.
+func pin(core int) error {
+	threads, err := os.ReadDir("/proc/self/task")
+	if err != nil {
+		return err
+	}
+	var set unix.CPUSet
+	set.Set(core)
+	for _, t := range threads {
+		id, err := strconv.Atoi(t.Name())
+		if err != nil {
+			return err
+		}
+		if err := unix.SchedSetaffinity(id, &set); err != nil {
+			return fmt.Errorf("use core %d: %w", core, err)
+		}
+	}
+	return nil
+}
+
 // one measures a mode on a fresh lbd:
 //
 //  1. other clients alone, for as long as one of slowhttptest's runs
 //  2. other clients and fair slow readers beside slowhttptest
 //  3. the shares, the latencies, the memory
 func one(ctx context.Context, o options, name, mode string) error {
-	lbd, err := node.Start(ctx, o.bin, document)
+	lbd, err := node.Start(ctx, o.bin, document, "taskset", "-c", strconv.Itoa(lbdCore))
 	if err != nil {
 		return err
 	}
 	defer lbd.Close()
+	before, err := lbd.Files()
+	if err != nil {
+		return err
+	}
 	others := startOthers(lbd.HTTPS)
 	if err := wait(ctx, o.watch); err != nil {
 		return errors.Join(err, others.stop())
@@ -95,10 +127,6 @@ func one(ctx context.Context, o options, name, mode string) error {
 		return fmt.Errorf("other clients alone: %w", err)
 	}
 	memory, err := lbd.Resident()
-	if err != nil {
-		return err
-	}
-	before, err := lbd.Files()
 	if err != nil {
 		return err
 	}
@@ -129,16 +157,16 @@ func one(ctx context.Context, o options, name, mode string) error {
 }
 
 // attack runs slowhttptest until it has no connection left, or the context ends. It opens all within the first two seconds.
-// What it says it has is some seconds old, and it notices a reset only when it reads: lbd's open sockets are counted instead.
+// It has the lowest priority, for where it is meant it has a machine of its own. What it says it has is some seconds old, and it notices a reset only when it reads: lbd's open sockets are counted instead.
 func attack(ctx context.Context, o options, mode, address string) error {
 	arguments := []string{
-		mode, "-c", strconv.Itoa(o.connections), "-r", strconv.Itoa(o.connections / 2), "-i", "10", "-l", strconv.Itoa(int(2 * o.watch / time.Second)),
+		"-n", "19", "slowhttptest", mode, "-c", strconv.Itoa(o.connections), "-r", strconv.Itoa(o.connections / 2), "-i", "10", "-l", strconv.Itoa(int(2 * o.watch / time.Second)),
 		"-p", "3", "-s", "65536", "-v", "1", "-u", "https://" + address + "/1000000",
 	}
 	if mode == "-X" {
 		arguments = append(arguments, "-n", "10", "-z", "32", "-w", "512", "-y", "1024")
 	}
-	out, err := exec.CommandContext(ctx, "slowhttptest", arguments...).CombinedOutput()
+	out, err := exec.CommandContext(ctx, "nice", arguments...).CombinedOutput()
 	if err != nil && ctx.Err() == nil {
 		return fmt.Errorf("slowhttptest: %w: %s", err, out)
 	}
