@@ -1,8 +1,10 @@
 package loop
 
-// heavyQueue holds the tasks whose next step is expensive. Under overload the
-// newest is the one whose client is still there, so it is served first and the
-// oldest is given up.
+// heavyQueue holds the tasks whose next step is expensive. As long as all of
+// them come to their turn soon, they come first come first served. Once the
+// oldest has waited for too long, more arrive than can be served: then the newest
+// is the one whose client is still there, and goes first; the oldest may be
+// given up.
 type heavyQueue struct {
 	oldest, newest *pollTask
 	n              int
@@ -10,8 +12,8 @@ type heavyQueue struct {
 
 func (q *heavyQueue) len() int { return q.n }
 
-func (q *heavyQueue) push(t *pollTask) {
-	t.older, t.newer = q.newest, nil
+func (q *heavyQueue) push(t *pollTask, now instant) {
+	t.older, t.newer, t.heavySince = q.newest, nil, now
 	if q.newest != nil {
 		q.newest.newer = t
 	} else {
@@ -36,7 +38,11 @@ func (q *heavyQueue) remove(t *pollTask) {
 	q.n--
 }
 
-func (q *heavyQueue) popNewest() *pollTask {
+// pop takes out the task whose turn it is.
+func (q *heavyQueue) pop(now, patience instant) *pollTask {
+	if now-q.oldest.heavySince < patience {
+		return q.popOldest()
+	}
 	t := q.newest
 	q.remove(t)
 	return t

@@ -9,15 +9,37 @@ import (
 	"time"
 )
 
-// Ready I/O goes first; heavy steps come last, one a round, the newest first.
+// Ready I/O goes first; heavy steps come last, one a round: who has written something before the others, those in turn as long as
+// none has waited for too long, else the newest first.
 func TestHeavyOrder(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		patience time.Duration
+		speaks   int // the connection that writes before its heavy step
+		want     string
+	}{
+		{"in turn", heavyPatience, -1, "l012"},
+		{"newest first", 0, -1, "l210"},
+		{"begun first", heavyPatience, 1, "l102"},
+		{"begun before the newest", 0, 1, "l120"},
+	} {
+		t.Run(c.name, func(t *testing.T) { testHeavyOrder(t, c.patience, c.speaks, c.want) })
+	}
+}
+
+func testHeavyOrder(t *testing.T, patience time.Duration, speaks int, want string) {
 	e := start(t, KindEpoll, 1)
+	do(t, e, func(task *Task) { task.on.(*pollTask).loop.heavyPatience = instant(patience) })
 	var order []byte // the loop's
+	waits := make(chan struct{}, 3)
 	heavy := listen(t, e, ListenOptions{Handler: func(_ *Task, c *Conn) {
 		c.SetHeavy(true)
 		b := make([]byte, 1)
 		c.Read(b)
-		c.Write(b)
+		if b[0] == 's' {
+			c.Write(b)
+		}
+		waits <- struct{}{}
 		c.Read(b) // resumed by what the test sends while the loop is stalled
 		order = append(order, b[0])
 		c.Write(b)
@@ -33,27 +55,33 @@ func TestHeavyOrder(t *testing.T) {
 		}
 	}})
 	var conns []net.Conn
-	for range 3 {
+	for i := range 3 {
 		c := dial(t, heavy)
-		send(t, c, "x")
-		expect(t, c, "x")
+		if i == speaks {
+			send(t, c, "s")
+			expect(t, c, "s")
+		} else {
+			send(t, c, "x")
+		}
+		within(t, waits, "the first step")
 		conns = append(conns, c)
 	}
 	l := dial(t, light)
 	send(t, l, "x")
 	expect(t, l, "x")
+	do(t, e, func(*Task) { order = nil })
 	release := stall(t, e, 0)
 	for i, c := range conns {
-		send(t, c, string(rune('1'+i)))
+		send(t, c, string(rune('0'+i)))
 	}
 	send(t, l, "l")
 	release()
 	for i, c := range conns {
-		expect(t, c, string(rune('1'+i)))
+		expect(t, c, string(rune('0'+i)))
 	}
 	do(t, e, func(*Task) {
-		if string(order) != "xl321" {
-			t.Errorf("order %q", order)
+		if string(order) != want {
+			t.Errorf("order %q, want %q", order, want)
 		}
 	})
 }
@@ -65,18 +93,18 @@ func TestHeavyOverload(t *testing.T) {
 	do(t, e, func(task *Task) { task.on.(*pollTask).loop.heavyMax = 2 })
 	refused := make(chan string, 10)
 	l := listen(t, e, ListenOptions{Handler: echo, Heavy: true, Refused: func(reason string) { refused <- reason }})
-	dropped := make(chan error, 1)
+	waits, dropped := make(chan struct{}, 1), make(chan error, 1)
 	mid := listen(t, e, ListenOptions{Handler: func(_ *Task, c *Conn) {
 		c.SetHeavy(true)
 		b := make([]byte, 1)
 		c.Read(b)
-		c.Write(b)
+		waits <- struct{}{}
 		_, err := c.Read(b)
 		dropped <- err
 	}})
 	inHandshake := dial(t, mid)
 	send(t, inHandshake, "x")
-	expect(t, inHandshake, "x")
+	within(t, waits, "the first step")
 
 	release := keepWorkersBehind(t, e)
 	send(t, inHandshake, "x")

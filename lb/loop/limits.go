@@ -33,6 +33,11 @@ const (
 	// the far end has usually gone away.
 	heavyMax = 4096
 
+	// heavyPatience is how long a heavy step waits in line before the loop takes
+	// the newest first. Up to a thousand connections that arrive at once are
+	// served in turn within it; a client does not give up in that time.
+	heavyPatience = 250 * time.Millisecond
+
 	// offloadsWaitingMax: while more calls than this wait for a worker, loops
 	// run no heavy steps (they are what makes such calls). At 1.1 ms for an
 	// RSA-2048 signature that is 70 ms of work for one worker.

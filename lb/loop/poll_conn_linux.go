@@ -49,6 +49,7 @@ type pollConn struct {
 	writable bool
 	ended    bool // RDHUP, HUP or ERR seen
 	failed   bool // HUP or ERR seen, or a write has failed
+	spoken   bool // something was written
 }
 
 const connEvents = unix.EPOLLIN | unix.EPOLLOUT | unix.EPOLLRDHUP | unix.EPOLLET
@@ -174,6 +175,7 @@ func (c *pollConn) received(n, asked int, errno syscall.Errno) (int, error) {
 }
 
 func (c *pollConn) write(p []byte) (int, error) {
+	c.spoken = true
 	if c.queuedMax > 0 || c.pending() > 0 {
 		return c.writeQueued(p)
 	}

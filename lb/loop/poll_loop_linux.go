@@ -16,7 +16,7 @@ import (
 //     run what was posted
 //  3. fire due deadlines
 //  4. resume every task that is ready
-//  5. resume one heavy task, the newest
+//  5. resume one heavy task
 //
 // All fields below the inbox belong to the loop's goroutine and the task that it
 // is resuming.
@@ -44,7 +44,8 @@ type pollLoop struct {
 	wheel   wheel
 	ready   []*pollTask // to be resumed, in order
 	batch   []*pollTask // being resumed
-	heavy   heavyQueue
+	heavy   heavyQueue  // steps that may be given up
+	begun   heavyQueue  // steps of tasks that have had an expensive one: they go first
 	current *pollTask
 	live    []*pollTask
 	posts   []func() // being run
@@ -52,8 +53,9 @@ type pollLoop struct {
 	closing bool
 
 	// The constants of these names, but for tests.
-	heavyMax  int
-	stealWait instant
+	heavyMax      int
+	heavyPatience instant
+	stealWait     instant
 
 	freeTasks      []*pollTask
 	freeCoroutines []*coroutine
@@ -83,7 +85,10 @@ func newPollLoop(e *pollEngine, index int) (*pollLoop, error) {
 		unix.Close(epoll)
 		return nil, fmt.Errorf("make loop %d: %w", index, os.NewSyscallError("eventfd2", err))
 	}
-	l := &pollLoop{engine: e, index: index, epoll: epoll, bell: bell, ended: make(chan struct{}), heavyMax: heavyMax, stealWait: instant(stealWait)}
+	l := &pollLoop{
+		engine: e, index: index, epoll: epoll, bell: bell, ended: make(chan struct{}),
+		heavyMax: heavyMax, heavyPatience: instant(heavyPatience), stealWait: instant(stealWait),
+	}
 	l.now = now()
 	l.wheel.advance(l.now)
 	ev := unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLET, Fd: bellSlot}
@@ -186,14 +191,24 @@ func (l *pollLoop) runReady() {
 	}
 }
 
+// runHeavy resumes the task whose turn it is. What was begun is finished first: a
+// handshake's first step costs nine tenths of it, and in a storm newer clients
+// would always overtake the second.
 func (l *pollLoop) runHeavy() {
-	if l.heavy.len() == 0 || l.engine.workers.behind() {
+	var t *pollTask
+	switch {
+	case l.heavyLen() == 0 || l.engine.workers.behind():
 		return
+	case l.begun.len() > 0:
+		t = l.begun.popOldest()
+	default:
+		t = l.heavy.pop(l.now, l.heavyPatience)
 	}
-	t := l.heavy.popNewest()
-	l.heavyQueued.Store(int64(l.heavy.len()))
+	l.heavyQueued.Store(int64(l.heavyLen()))
 	l.resume(t)
 }
+
+func (l *pollLoop) heavyLen() int { return l.heavy.len() + l.begun.len() }
 
 // beginClose wakes everything that waits; each call it returns to gets
 // ErrClosed, so the tasks come to their ends.

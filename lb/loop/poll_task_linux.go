@@ -46,6 +46,7 @@ type pollTask struct {
 	first   bool // conn has just been accepted
 
 	older, newer *pollTask // in the heavy queue
+	heavySince   instant   // when it got there
 
 	job      func() // being offloaded
 	jobPanic any
@@ -154,11 +155,24 @@ func (t *pollTask) enqueue(heavy bool) {
 		return
 	}
 	t.state = stateHeavy
-	l.heavy.push(t)
-	if l.heavy.len() > l.heavyMax {
-		l.dropHeavy(l.heavy.popOldest())
+	t.heavyLine().push(t, l.now)
+	if l.heavyLen() > l.heavyMax {
+		oldest := &l.heavy
+		if oldest.len() == 0 {
+			oldest = &l.begun
+		}
+		l.dropHeavy(oldest.popOldest())
 	}
-	l.heavyQueued.Store(int64(l.heavy.len()))
+	l.heavyQueued.Store(int64(l.heavyLen()))
+}
+
+// heavyLine is where the task's heavy steps wait: what it has written on its
+// connection was an expensive step.
+func (t *pollTask) heavyLine() *heavyQueue {
+	if t.conn != nil && t.conn.spoken {
+		return &t.loop.begun
+	}
+	return &t.loop.heavy
 }
 
 // dropHeavy gives up a heavy step: a connection that has just been accepted is
@@ -191,8 +205,8 @@ func (t *pollTask) expire(now instant) {
 	case !t.deadline.passed(now):
 		t.loop.wheel.arm(&t.timer, t.deadline)
 	case t.state == stateHeavy:
-		t.loop.heavy.remove(t)
-		t.loop.heavyQueued.Store(int64(t.loop.heavy.len()))
+		t.heavyLine().remove(t)
+		t.loop.heavyQueued.Store(int64(t.loop.heavyLen()))
 		t.outcome = errDeadline
 		t.enqueue(false)
 	default:

@@ -63,9 +63,9 @@ func (l *pollLoop) timeout() time.Duration {
 	switch {
 	case len(l.ready) > 0:
 		return 0
-	case l.heavy.len() > 0 && l.engine.workers.behind():
+	case l.heavyLen() > 0 && l.engine.workers.behind():
 		return heavyRetry
-	case l.heavy.len() > 0:
+	case l.heavyLen() > 0:
 		return 0
 	}
 	next := l.wheel.next()
