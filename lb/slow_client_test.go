@@ -3,6 +3,7 @@ package lb
 import (
 	"bufio"
 	"crypto/tls"
+	"fmt"
 	"io"
 	"net"
 	"strings"
@@ -87,6 +88,39 @@ func testSlowReader(t *testing.T, kind string, overTLS bool) {
 	}
 	if _, err := io.Copy(io.Discard, from); err == nil {
 		t.Error("a cut answer has ended in order")
+	}
+}
+
+// TestSlowReaderGetsItAll: a client that is slow while our buffers and the kernel's fill, and then reads as fast as it can, gets every
+// byte, with a length and in chunks, and a second answer on the same connection.
+func TestSlowReaderGetsItAll(t *testing.T) {
+	body := strings.Repeat("0123456789abcdef-", 100_000)
+	answers := map[string]string{
+		"length": fmt.Sprintf("HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s", len(body), body),
+		"chunks": fmt.Sprintf("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n\r\n", len(body), body),
+	}
+	for name, answer := range answers {
+		for _, over := range []string{"plain", "tls"} {
+			t.Run(name+" "+over, func(t *testing.T) {
+				onEngines(t, func(t *testing.T, kind string) {
+					cfg := setup{kind: kind, backends: addrs(lbtest.New(t, lbtest.Answer(answer)))}
+					if over == "tls" {
+						cfg.tls = testTerminator(t)
+					}
+					n := start(t, cfg)
+					c := n.dialNarrow()
+					if over == "tls" {
+						c.Conn = tls.Client(c.Conn, &tls.Config{InsecureSkipVerify: true})
+					}
+					for range 2 {
+						c.say(get("/"))
+						c.r = bufio.NewReader(io.MultiReader(io.LimitReader(paced{c.Conn}, 20_000), c.Conn))
+						c.expect("GET", 200, body)
+						n.want(200, OK)
+					}
+				})
+			})
+		}
 	}
 }
 
