@@ -157,16 +157,16 @@ func one(ctx context.Context, o options, name, mode string) error {
 }
 
 // attack runs slowhttptest until it has no connection left, or the context ends. It opens all within the first two seconds.
-// It has the lowest priority, for where it is meant it has a machine of its own. What it says it has is some seconds old, and it notices a reset only when it reads: lbd's open sockets are counted instead.
+// It runs when nothing else does, for in earnest it would have a machine of its own. What it says it has is some seconds old, and it notices a reset only when it reads: lbd's open sockets are counted instead.
 func attack(ctx context.Context, o options, mode, address string) error {
 	arguments := []string{
-		"-n", "19", "slowhttptest", mode, "-c", strconv.Itoa(o.connections), "-r", strconv.Itoa(o.connections / 2), "-i", "10", "-l", strconv.Itoa(int(2 * o.watch / time.Second)),
+		"-i", "0", "slowhttptest", mode, "-c", strconv.Itoa(o.connections), "-r", strconv.Itoa(o.connections / 2), "-i", "10", "-l", strconv.Itoa(int(2 * o.watch / time.Second)),
 		"-p", "3", "-s", "65536", "-v", "1", "-u", "https://" + address + "/1000000",
 	}
 	if mode == "-X" {
 		arguments = append(arguments, "-n", "10", "-z", "32", "-w", "512", "-y", "1024")
 	}
-	out, err := exec.CommandContext(ctx, "nice", arguments...).CombinedOutput()
+	out, err := exec.CommandContext(ctx, "chrt", arguments...).CombinedOutput()
 	if err != nil && ctx.Err() == nil {
 		return fmt.Errorf("slowhttptest: %w: %s", err, out)
 	}
