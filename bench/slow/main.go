@@ -17,8 +17,6 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"lbd/bench/node"
 )
 
@@ -68,7 +66,7 @@ func measure(ctx context.Context, o options) error {
 		}
 		o.bin = dir
 	}
-	if err := pin(loadCore); err != nil {
+	if err := pin(ctx, loadCore); err != nil {
 		return err
 	}
 	for _, m := range modes {
@@ -85,21 +83,10 @@ func measure(ctx context.Context, o options) error {
 const lbdCore, loadCore = 0, 1
 
 // pin moves every thread of this program to a core; threads and programs that it starts later follow.
-func pin(core int) error {
-	threads, err := os.ReadDir("/proc/self/task")
+func pin(ctx context.Context, core int) error {
+	out, err := exec.CommandContext(ctx, "taskset", "-a", "-p", "-c", strconv.Itoa(core), strconv.Itoa(os.Getpid())).CombinedOutput()
 	if err != nil {
-		return err
-	}
-	var set unix.CPUSet
-	set.Set(core)
-	for _, t := range threads {
-		id, err := strconv.Atoi(t.Name())
-		if err != nil {
-			return err
-		}
-		if err := unix.SchedSetaffinity(id, &set); err != nil {
-			return fmt.Errorf("use core %d: %w", core, err)
-		}
+		return fmt.Errorf("use core %d alone: %w: %s", core, err, out)
 	}
 	return nil
 }
