@@ -2,9 +2,11 @@ package health
 
 import (
 	"context"
+	"errors"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -48,6 +50,22 @@ func TestAsk(t *testing.T) {
 		{"code with a sign", answer("HTTP/1.1 -20\r\n"), &HTTP{}, `not an HTTP/1 answer: "HTTP/1.1 -20"`},
 		{"code under 100", answer("HTTP/1.1 099\r\n"), &HTTP{}, `not an HTTP/1 answer: "HTTP/1.1 099"`},
 		{"empty line", answer("\r\n"), &HTTP{}, `not an HTTP/1 answer: ""`},
+		{"the body has it", answer("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nstatus=ok"), &HTTP{ExpectBody: "=ok"}, ""},
+		{"the body lacks it", answer("HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nstatus=ok"), &HTTP{ExpectBody: "=ok"}, `the body lacks "=ok"`},
+		{"a body up to the end of the connection, in single bytes", answer(strings.Split("HTTP/1.0 200 OK\n\nall is well", "")...), &HTTP{ExpectBody: "is well"}, ""},
+		{"a chunked body, cut in the middle of the text", answer("HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, Chunked\r\n\r\n6;x=y\r\nall is\r\n5\r\n well\r\n0\r\n\r\n"), &HTTP{ExpectBody: "is well"}, ""},
+		{"chunks are not the body", answer("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nContent-Length: 3\r\n\r\n6\r\nall is\r\n5\r\n well\r\n0\r\n\r\n"), &HTTP{ExpectBody: "5"}, `the body lacks "5"`},
+		{"chunks of garbage", answer("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\nok"), &HTTP{ExpectBody: "ok"}, `the body lacks "ok"`},
+		{"closes in a chunk", answer("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nff\r\nno"), &HTTP{ExpectBody: "ok"}, `the body lacks "ok"`},
+		{"closes in the head", answer("HTTP/1.1 200 OK\r\nContent-"), &HTTP{ExpectBody: "ok"}, "connection closed before the body"},
+		{"a field of 5 kB before the body", answer("HTTP/1.1 200 OK\r\nSet-Cookie: " + strings.Repeat("x", 5000) + "\r\nContent-Length: 2\r\n\r\nok"), &HTTP{ExpectBody: "ok"}, ""},
+		{"a head of 70 kB", answer("HTTP/1.1 200 OK\r\nA: " + strings.Repeat("x", 70_000) + "\r\n\r\nok"), &HTTP{ExpectBody: "ok"}, "a head of over 64 KiB"},
+		{"late in the first 64 KiB", answer("HTTP/1.1 200 OK\r\n\r\n" + strings.Repeat("x", bodyBytesMax-2) + "ok"), &HTTP{ExpectBody: "ok"}, ""},
+		{"after the first 64 KiB", answer("HTTP/1.1 200 OK\r\n\r\n" + strings.Repeat("x", bodyBytesMax-1) + "ok"), &HTTP{ExpectBody: "ok"}, `the body lacks "ok" in its first 64 KiB`},
+		{"no body in 204", answer("HTTP/1.1 204 No Content\r\n\r\nok"), &HTTP{ExpectBody: "ok"}, `the body lacks "ok"`},
+		{"the status comes first", answer("HTTP/1.1 500 Oops\r\n\r\nok"), &HTTP{ExpectBody: "ok"}, "status 500, want 2xx, 3xx"},
+		{"the body does not come", stall("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nstat"), &HTTP{ExpectBody: "ok"}, "timeout after 500ms reading the body"},
+		{"the body has it, and does not end", stall("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nok"), &HTTP{ExpectBody: "ok"}, ""},
 		{"endless line", answer(strings.Repeat("x", 4096)), &HTTP{}, "a line of over 1024 bytes where the status line should be"},
 	}
 	for _, test := range tests {
@@ -92,23 +110,53 @@ func text(err error) string {
 }
 
 func TestRequest(t *testing.T) {
+	const end = "Connection: close\r\n\r\n"
 	for _, test := range []struct {
 		http HTTP
 		want string
 	}{
-		{HTTP{}, "GET / HTTP/1.1\r\nHost: 10.0.0.1:80\r\n"},
-		{HTTP{Path: "/healthz?deep=1", Host: "shop.example.com"}, "GET /healthz?deep=1 HTTP/1.1\r\nHost: shop.example.com\r\n"},
+		{HTTP{}, "GET / HTTP/1.1\r\nHost: 10.0.0.1:80\r\nAccept: */*\r\nUser-Agent: lbd-health\r\n" + end},
+		{HTTP{Path: "/healthz?deep=1", Host: "shop.example.com"},
+			"GET /healthz?deep=1 HTTP/1.1\r\nHost: shop.example.com\r\nAccept: */*\r\nUser-Agent: lbd-health\r\n" + end},
+		{HTTP{Method: "HEAD"}, "HEAD / HTTP/1.1\r\nHost: 10.0.0.1:80\r\nAccept: */*\r\nUser-Agent: lbd-health\r\n" + end},
+		{HTTP{Method: "POST"}, "POST / HTTP/1.1\r\nHost: 10.0.0.1:80\r\nAccept: */*\r\nUser-Agent: lbd-health\r\nContent-Length: 0\r\n" + end},
+		{HTTP{Headers: map[string]string{"X-Probe": "1", "Authorization": "Bearer x", "user-agent": "ours", "Connection": "keep-alive", "Content-Length": "7"}},
+			"GET / HTTP/1.1\r\nHost: 10.0.0.1:80\r\nAccept: */*\r\nAuthorization: Bearer x\r\nuser-agent: ours\r\nX-Probe: 1\r\n" + end},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			n := newNetwork()
 			n.set("10.0.0.1:80", ok)
-			if err := ask(t.Context(), n.dial, Check{Address: "10.0.0.1:80", HTTP: &test.http}.complete()); err != nil {
+			if err := ask(t.Context(), n.dial, Check{Address: "10.0.0.1:80", HTTP: &test.http}); err != nil {
 				t.Fatal(err)
 			}
-			if got := n.requests[0]; !strings.HasPrefix(got, test.want) || !strings.Contains(got, "\r\nConnection: close\r\n") {
-				t.Errorf("got %q", got)
+			if got := n.requests[0]; got != test.want {
+				t.Errorf("got  %q\nwant %q", got, test.want)
 			}
 		})
+	}
+}
+
+// TestTarget: where a check goes, by address, by what the address answers at, and by port.
+func TestTarget(t *testing.T) {
+	there := netip.MustParseAddrPort("[2001:db8::7]:81")
+	for _, test := range []struct {
+		check Check
+		want  string
+	}{
+		{Check{Address: "shop.internal:80"}, "shop.internal:80"},
+		{Check{Address: "shop.internal:80", Port: 8080}, "shop.internal:8080"},
+		{Check{Address: "[::1]:80", Port: 8080}, "[::1]:8080"},
+		{Check{Address: "shop.internal:80", Dial: there}, "[2001:db8::7]:81"},
+		{Check{Address: "shop.internal:80", Dial: there, Port: 8080}, "[2001:db8::7]:8080"},
+	} {
+		var dialled string
+		_ = ask(t.Context(), func(_ context.Context, _, address string) (net.Conn, error) {
+			dialled = address
+			return nil, errors.New("enough")
+		}, test.check)
+		if dialled != test.want {
+			t.Errorf("%+v: %s, want %s", test.check, dialled, test.want)
+		}
 	}
 }
 
@@ -151,6 +199,7 @@ func TestAskRealServer(t *testing.T) {
 			w.WriteHeader(http.StatusNotFound)
 		}
 		_, _ = w.Write(make([]byte, 10_000))
+		_, _ = w.Write([]byte("and the end"))
 	}))
 	address := server.Listener.Addr().String()
 	dial := (&net.Dialer{}).DialContext
@@ -161,6 +210,10 @@ func TestAskRealServer(t *testing.T) {
 	if agent != "lbd-health" {
 		t.Errorf("user agent %q", agent)
 	}
+	check.HTTP.ExpectBody = "\x00and the end"
+	if err := ask(t.Context(), dial, check); err != nil { // net/http sends it in chunks
+		t.Error(err)
+	}
 	check.HTTP.Path = "/other"
 	if err := ask(t.Context(), dial, check); text(err) != "status 404, want 2xx, 3xx" {
 		t.Error(err)
@@ -169,4 +222,9 @@ func TestAskRealServer(t *testing.T) {
 	if err := ask(t.Context(), dial, check); text(err) != "connect: connection refused" {
 		t.Error(err)
 	}
+}
+
+// ask is one check through a network.
+func ask(ctx context.Context, dial DialFunc, c Check) error {
+	return asker{dial: dial, explainTLS: error.Error}.ask(ctx, c.complete())
 }

@@ -125,5 +125,19 @@ func answer(pieces ...string) behaviour {
 	}
 }
 
+// stall reads a request's head, sends text and falls silent until the other side closes.
+func stall(text string) behaviour {
+	return func(context.Context, *network) (net.Conn, error) {
+		near, far := net.Pipe()
+		go func() {
+			defer far.Close()
+			_, _ = far.Read(make([]byte, 512))
+			_, _ = far.Write([]byte(text))
+			_, _ = far.Read(make([]byte, 1))
+		}()
+		return near, nil
+	}
+}
+
 // ok is a backend in good health.
 var ok = answer("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n", "ok")

@@ -32,8 +32,9 @@ type probe struct {
 	key         Key
 	check       Check // complete
 	tracker     Tracker
-	inherited   bool // the state is another check's
+	given       bool // the state is another check's, an earlier process's or the check's start
 	results     int
+	moves       int // how often the address that is dialled has changed
 	since       time.Time
 	lastCheck   time.Time
 	lastError   string
@@ -47,19 +48,42 @@ func newProbe(key Key, check Check, now time.Time) *probe {
 	return &probe{
 		key:     key,
 		check:   check,
-		tracker: NewTracker(Unknown, check.Rise, check.Fall),
+		tracker: NewTracker(check.Start, check.Rise, check.Fall),
+		given:   check.Start == Down,
 		since:   now,
+		index:   notQueued,
 	}
 }
 
 // inherit takes over what another check of the same address has found.
 func (b *probe) inherit(old *probe) {
 	b.tracker = NewTracker(old.tracker.State(), b.check.Rise, b.check.Fall)
-	b.inherited = true
+	b.given = true
 	b.since = old.since
 	b.lastCheck = old.lastCheck
 	b.lastError = old.lastError
 	b.transitions = old.transitions
+}
+
+// restore takes over what an earlier process has found.
+func (b *probe) restore(s Saved) {
+	b.tracker = NewTracker(s.State, b.check.Rise, b.check.Fall)
+	b.given = true
+	b.since = s.Since
+	b.lastCheck = s.LastCheck
+	b.lastError = s.LastError
+}
+
+// move changes what is dialled, and reports whether it did. The state stays and is then decided at the fast pace.
+func (b *probe) move(check Check) bool {
+	b.check.TLS = check.TLS // of the same key: the newest is good
+	if b.check.Dial == check.Dial {
+		return false
+	}
+	b.check.Dial = check.Dial
+	b.given, b.results = true, 0
+	b.moves++
+	return true
 }
 
 // observe takes one result and reports whether the state has changed.
@@ -86,14 +110,21 @@ func (b *probe) observe(err error, now time.Time) bool {
 
 // interval until the next check: shorter until this check has had the chance to decide by itself.
 func (b *probe) interval() time.Duration {
-	settling := b.tracker.State() == Unknown || (b.inherited && b.results < max(b.check.Rise, b.check.Fall))
-	if settling {
-		return min(b.check.Interval, max(settlingIntervalMax, b.check.Timeout))
+	interval := b.check.Interval
+	if b.tracker.State() == Down {
+		interval = b.check.DownInterval
 	}
-	return b.check.Interval
+	settling := b.tracker.State() == Unknown || (b.given && b.results < max(b.check.Rise, b.check.Fall))
+	if settling {
+		return min(interval, max(settlingIntervalMax, b.check.Timeout))
+	}
+	return interval
 }
 
 func (b *probe) status() Status {
+	if b.tracker.State() == Down && b.lastError == "" {
+		return Status{State: Down, Since: b.since, LastCheck: b.lastCheck, LastError: startsDown}
+	}
 	return Status{
 		State:       b.tracker.State(),
 		Since:       b.since,
@@ -102,6 +133,9 @@ func (b *probe) status() Status {
 		Transitions: slices.Clone(b.transitions),
 	}
 }
+
+// startsDown is why a backend is down that no check has spoken against.
+const startsDown = "it starts down: no check has brought it up yet"
 
 // dueQueue is a heap of probes by the time at which they are due.
 type dueQueue []*probe

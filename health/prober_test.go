@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"runtime"
 	"slices"
 	"strings"
@@ -267,6 +268,7 @@ func TestSharedKey(t *testing.T) {
 	same := Check{
 		Address: address, HTTP: &HTTP{Path: "/", Host: address, Expect: []string{"2xx", "3xx"}},
 		Interval: 5 * time.Second, Timeout: time.Second, Rise: 2, Fall: 3,
+		DownInterval: 5 * time.Second, Start: Up, Dial: netip.MustParseAddrPort("10.0.0.9:80"),
 	}
 	if a.Key() != same.Key() {
 		t.Errorf("%s\n%s", a.Key(), same.Key())
@@ -282,10 +284,24 @@ func TestSharedKey(t *testing.T) {
 		{Address: address, HTTP: &HTTP{}, Timeout: 2 * time.Second},
 		{Address: address, HTTP: &HTTP{}, Rise: 1},
 		{Address: address, HTTP: &HTTP{}, Fall: 1},
+		{Address: address, HTTP: &HTTP{Method: "HEAD"}},
+		{Address: address, HTTP: &HTTP{Headers: map[string]string{"A": "b"}}},
+		{Address: address, HTTP: &HTTP{ExpectBody: "ok"}},
+		{Address: address, HTTP: &HTTP{}, TLS: &TLS{}},
+		{Address: address, HTTP: &HTTP{}, TLS: &TLS{Key: "a"}},
+		{Address: address, HTTP: &HTTP{}, Port: 81},
+		{Address: address, HTTP: &HTTP{}, DownInterval: time.Second},
+		{Address: address, HTTP: &HTTP{}, Start: Down},
 	} {
 		if a.Key() == other.Key() {
 			t.Errorf("one key for two checks: %s", a.Key())
 		}
+	}
+	fields := func(value string) Key {
+		return Check{Address: address, HTTP: &HTTP{Headers: map[string]string{"Authorization": value}}}.Key()
+	}
+	if fields("Bearer secret") == fields("Bearer other") || strings.Contains(string(fields("Bearer secret")), "secret") {
+		t.Errorf("a field's value does not tell keys apart, or is in one: %s", fields("Bearer secret"))
 	}
 	if got := (Check{Address: address, Interval: time.Second}).complete().Timeout; got != 500*time.Millisecond {
 		t.Errorf("timeout of a check every second: %s", got)
@@ -405,6 +421,167 @@ func TestHangingBackends(t *testing.T) {
 		}
 		if down != len(checks)-1 {
 			t.Errorf("%d of %d hanging backends are down", down, len(checks)-1)
+		}
+	})
+}
+
+// TestStartIsSpread: a thousand new checks begin over a second, not at once; a few begin at once.
+func TestStartIsSpread(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNetwork()
+		checks := map[Key]Check{}
+		for i := range 1000 {
+			c := Check{Address: fmt.Sprintf("10.0.%d.%d:80", i/250, i%250)}
+			checks[c.Key()] = c
+			n.set(c.Address, ok)
+		}
+		p := New(Options{Dial: n.dial, Rand: steady})
+		t.Cleanup(p.Close)
+		p.Set(checks)
+		for begun := 0; begun < 1000; {
+			time.Sleep(100 * time.Millisecond)
+			synctest.Wait()
+			n.mu.Lock()
+			now := len(n.dials)
+			n.mu.Unlock()
+			if now-begun < 99 || now-begun > 101 {
+				t.Fatalf("%d checks began within 100 ms, want 100", now-begun)
+			}
+			begun = now
+		}
+	})
+}
+
+// TestDownInterval: a backend that is down is asked at a pace of its own.
+func TestDownInterval(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNetwork()
+		n.set(address, ok)
+		check := Check{Address: address, Interval: 2 * time.Second, DownInterval: 30 * time.Second}
+		p := start(t, n, check)
+		wantState(t, p, check, Up)
+		n.set(address, refuse)
+		time.Sleep(6 * time.Second)
+		wantState(t, p, check, Down)
+		asked := n.dialled(address)
+		n.set(address, ok)
+		time.Sleep(59 * time.Second)
+		if got := n.dialled(address) - asked; got != 1 {
+			t.Errorf("%d checks in 59 s of being down, want 1", got)
+		}
+		wantState(t, p, check, Down)
+		time.Sleep(time.Second)
+		wantState(t, p, check, Up)
+		asked = n.dialled(address)
+		time.Sleep(9 * time.Second)
+		if got := n.dialled(address) - asked; got != 4 {
+			t.Errorf("%d checks in 9 s of being up, want 4", got)
+		}
+	})
+}
+
+// TestStartDown: a backend that starts down takes no requests before rise successes, which come at the fast pace.
+func TestStartDown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNetwork()
+		n.set(address, ok)
+		check := Check{Address: address, Start: Down, Rise: 3, Interval: time.Minute}
+		p := start(t, n, check)
+		if s, _ := p.Status(check.Key()); s.State != Down || s.LastError != startsDown {
+			t.Errorf("before the first check: %v", s)
+		}
+		<-p.Flipped()
+		if got := p.TakeFlipped(); !slices.Equal(got, []Key{check.Key()}) {
+			t.Errorf("flipped: %v", got)
+		}
+		time.Sleep(1900 * time.Millisecond)
+		wantState(t, p, check, Down)
+		time.Sleep(100 * time.Millisecond)
+		wantState(t, p, check, Up)
+		if s, _ := p.Status(check.Key()); s.LastError != "" {
+			t.Errorf("after: %v", s)
+		}
+	})
+}
+
+// TestMovedAddress: the address behind a name changes. The state stays, the new address is asked at once and decides soon, and
+// what the old one still answers counts for nothing.
+func TestMovedAddress(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const name, before, after = "shop.internal:80", "10.0.0.1:80", "10.0.0.2:80"
+		n := newNetwork()
+		n.set(before, ok)
+		n.set(after, refuse)
+		check := Check{Address: name, Dial: netip.MustParseAddrPort(before), Interval: 20 * time.Second, Timeout: 3 * time.Second}
+		p := start(t, n, check)
+		wantState(t, p, check, Up)
+		time.Sleep(time.Second)
+
+		check.Dial = netip.MustParseAddrPort(after)
+		p.Set(byKey(check))
+		wantState(t, p, check, Up)
+		if n.dialled(after) != 1 {
+			t.Errorf("the new address was asked %d times at once", n.dialled(after))
+		}
+		time.Sleep(6 * time.Second) // at the fast pace, which is the timeout here
+		wantState(t, p, check, Down)
+		if n.dialled(before) != 1 || n.dialled(name) != 0 {
+			t.Error("the old address or the name is asked")
+		}
+
+		n.set(after, blackHole)
+		asked := n.dialled(after)
+		for n.dialled(after) == asked {
+			time.Sleep(time.Second)
+			synctest.Wait()
+		}
+		n.set(before, ok)
+		check.Dial = netip.MustParseAddrPort(before) // while a check of the other one hangs
+		p.Set(byKey(check))
+		time.Sleep(3100 * time.Millisecond)
+		if s, _ := p.Status(check.Key()); n.dialled(before) != 2 || s.LastError != "connect: connection refused" {
+			t.Errorf("%d checks of the address that is good again, %v", n.dialled(before), s)
+		}
+		wantState(t, p, check, Down) // one success of two
+		time.Sleep(3 * time.Second)
+		wantState(t, p, check, Up)
+		p.Set(byKey(check))
+		asked = n.dialled(before)
+		synctest.Wait()
+		if n.dialled(before) != asked {
+			t.Error("an address that stays is asked out of turn")
+		}
+	})
+}
+
+// TestOnFlip has each change with where it came from and why, in order; a state that is taken over is none.
+func TestOnFlip(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNetwork()
+		n.set(address, ok)
+		check := Check{Address: address, Interval: time.Second, Timeout: 100 * time.Millisecond, Rise: 1, Fall: 2}
+		began, want := time.Now(), check.Key()
+		var got []string
+		p := New(Options{Dial: n.dial, Rand: steady, OnFlip: func(key Key, from, to State, err string, at time.Time) {
+			if key != want {
+				t.Errorf("key %s", key)
+			}
+			got = append(got, fmt.Sprintf("%s %s to %s %q", at.Sub(began), from, to, err))
+		}})
+		t.Cleanup(p.Close)
+		p.Set(byKey(check))
+		time.Sleep(500 * time.Millisecond)
+		n.set(address, refuse)
+		time.Sleep(3 * time.Second)
+		n.set(address, ok)
+		time.Sleep(time.Second)
+		check.Fall = 3
+		p.Set(byKey(check))
+		time.Sleep(100 * time.Millisecond)
+		p.Close()
+		flips := []string{`0s UNKNOWN to UP ""`, `2s UP to DOWN "connect: connection refused"`, `4s DOWN to UP ""`}
+		if !slices.Equal(got, flips) {
+			t.Errorf("got  %v\nwant %v", got, flips)
 		}
 	})
 }

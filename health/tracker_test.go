@@ -63,8 +63,9 @@ func runTracker(t *testing.T, start, results string) string {
 func TestTrackerTwin(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		rise, fall := rapid.IntRange(1, 5).Draw(t, "rise"), rapid.IntRange(1, 5).Draw(t, "fall")
+		start := rapid.SampledFrom([]State{Unknown, Up, Down}).Draw(t, "start")
 		results := rapid.SliceOfN(rapid.Bool(), 1, 60).Draw(t, "results")
-		tracker, state := NewTracker(Unknown, rise, fall), Unknown
+		tracker, state := NewTracker(start, rise, fall), start
 		for i := range results {
 			before := state
 			switch {
@@ -74,7 +75,7 @@ func TestTrackerTwin(t *testing.T) {
 				state = Down
 			}
 			if flipped := tracker.Observe(results[i]); tracker.State() != state || flipped != (state != before) {
-				t.Fatalf("after %v: %s, flipped %v; want %s", results[:i+1], tracker.State(), flipped, state)
+				t.Fatalf("from %s after %v: %s, flipped %v; want %s", start, results[:i+1], tracker.State(), flipped, state)
 			}
 		}
 	})

@@ -14,6 +14,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 	"time"
 )
@@ -75,6 +76,20 @@ func NewCertificate(name string, chain [][]byte, key []byte) (*Certificate, erro
 // Name is the resource's name.
 func (c *Certificate) Name() string { return c.name }
 
+// Hosts are the leaf's DNS names, lower case, wildcards as "*.example.com". The caller must not change them.
+func (c *Certificate) Hosts() []string { return c.hosts }
+
+// KeyType is the kind and size of the leaf's key: "ECDSA_P256", "RSA_2048", "ED25519".
+func (c *Certificate) KeyType() string {
+	switch public := c.leaf.PublicKey.(type) {
+	case *ecdsa.PublicKey:
+		return "ECDSA_" + strings.ReplaceAll(public.Curve.Params().Name, "-", "")
+	case *rsa.PublicKey:
+		return fmt.Sprintf("RSA_%d", public.N.BitLen())
+	}
+	return "ED25519"
+}
+
 // Serial is the leaf's serial number in lower-case hexadecimal without separators.
 func (c *Certificate) Serial() string { return serialOf(c.leaf) }
 
@@ -133,9 +148,10 @@ func kindOf(public crypto.PublicKey) (keyKind, error) {
 }
 
 // leafHosts lists the leaf's DNS names, normalised. A leaf with IP addresses alone has none of them, but is good as a
-// listener's default: a client that dials an address sends no server name. The common name counts for nothing (RFC 9525, section 2).
+// listener's default: a client that dials an address sends no server name. One that is for clients alone needs no name either:
+// it is shown to backends. The common name counts for nothing (RFC 9525, section 2).
 func leafHosts(leaf *x509.Certificate) ([]string, error) {
-	if len(leaf.DNSNames) == 0 && len(leaf.IPAddresses) == 0 {
+	if len(leaf.DNSNames) == 0 && len(leaf.IPAddresses) == 0 && !clientOnly(leaf) {
 		return nil, errors.New("the leaf has no DNS name and no IP address (subject alternative name); clients ignore the common name")
 	}
 	hosts := make([]string, 0, len(leaf.DNSNames))
@@ -143,6 +159,12 @@ func leafHosts(leaf *x509.Certificate) ([]string, error) {
 		hosts = append(hosts, normalHost(host))
 	}
 	return hosts, nil
+}
+
+// clientOnly reports whether a leaf says that it is for clients and says nothing of servers (RFC 5280, section 4.2.1.12).
+func clientOnly(leaf *x509.Certificate) bool {
+	return slices.Contains(leaf.ExtKeyUsage, x509.ExtKeyUsageClientAuth) &&
+		!slices.Contains(leaf.ExtKeyUsage, x509.ExtKeyUsageServerAuth) && !slices.Contains(leaf.ExtKeyUsage, x509.ExtKeyUsageAny)
 }
 
 // normalHost is a server name as the set is keyed: lower case, without the root's dot. It allocates only if it changes

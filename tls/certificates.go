@@ -25,8 +25,8 @@ func (c *Certificates) Replace(set *Set) { c.set.Store(set) }
 // Current is the set that is served now, for status and metrics.
 func (c *Certificates) Current() *Set { return c.set.Load() }
 
-// ForHello is the certificate for a client, by the rules of Set; nil if it is to be refused. One atomic load, and one map
-// read for a host that has one certificate of its own.
-func (c *Certificates) ForHello(hello *tls.ClientHelloInfo, defaultName string) *Certificate {
-	return c.set.Load().forHello(hello, defaultName, c.now())
+// ForHello is the certificate for a client of a listener with this policy, by the rules of Set; nil if it is to be refused. One
+// atomic load, and one map read for a host that has one certificate of its own; a second one where the policy chooses.
+func (c *Certificates) ForHello(hello *tls.ClientHelloInfo, policy *Policy) *Certificate {
+	return c.set.Load().forHello(hello, policy, c.now())
 }

@@ -3,6 +3,7 @@ package tlsterm
 import (
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/pem"
 	"io"
 	"net"
 	"testing"
@@ -46,7 +47,7 @@ func dial(t testing.TB, term *Terminator, config *tls.Config) (state tls.Connect
 
 func dialOver(t testing.TB, term *Terminator, config *tls.Config, wrap func(net.Conn) net.Conn) (state tls.ConnectionState, clientErr, serverErr error) {
 	t.Helper()
-	near, far := net.Pipe()
+	near, far := loopback(t)
 	deadline := time.Now().Add(10 * time.Second)
 	_ = near.SetDeadline(deadline)
 	_ = far.SetDeadline(deadline)
@@ -68,6 +69,23 @@ func dialOver(t testing.TB, term *Terminator, config *tls.Config, wrap func(net.
 	return state, clientErr, <-done
 }
 
+// loopback is a connection through the kernel: unlike a pipe it has buffers, and both ends may write at once.
+func loopback(t testing.TB) (near, far net.Conn) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if near, err = net.Dial("tcp", l.Addr().String()); err != nil {
+		t.Fatal(err)
+	}
+	if far, err = l.Accept(); err != nil {
+		t.Fatal(err)
+	}
+	return near, far
+}
+
 // mustDial is dial for a handshake that succeeds.
 func mustDial(t testing.TB, term *Terminator, config *tls.Config) tls.ConnectionState {
 	t.Helper()
@@ -84,3 +102,7 @@ func client(roots *x509.CertPool, host string) *tls.Config {
 }
 
 func servedSerial(state tls.ConnectionState) string { return serialOf(state.PeerCertificates[0]) }
+
+func pemOf(kind string, der []byte) []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
+}

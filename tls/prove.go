@@ -7,12 +7,11 @@ import (
 	"io"
 	"net"
 	"os"
-	"strings"
 	"time"
 )
 
-// ErrNotOffered says that no client of the listener is shown a certificate: a newer one has all of its names, or it has
-// only addresses and is not the listener's default.
+// ErrNotOffered says that no client of the listener is shown a certificate: the listener is not to serve it, a newer
+// one has all of its names, it has only addresses and is not the default, or no version and suite on offer goes with its key.
 var ErrNotOffered = errors.New("no client is shown this certificate")
 
 // Prove makes a TLS handshake with itself, through the listener's real path, as a client that asks for one of the
@@ -24,15 +23,15 @@ func (t *Terminator) Prove(listener string, c *Certificate) (serial string, err 
 	if err != nil {
 		return "", err
 	}
-	host, err := l.provableHost(c)
+	host, version, err := l.provable(c)
 	if err != nil {
 		return "", err
 	}
-	return l.prove(host, c.kind)
+	return l.prove(host, version, c.kind)
 }
 
 // prove runs both ends.
-func (l *listener) prove(host string, kind keyKind) (string, error) {
+func (l *listener) prove(host string, version uint16, kind keyKind) (string, error) {
 	near, far := net.Pipe()
 	deadline := time.Now().Add(proofTimeout)
 	_ = near.SetDeadline(deadline)
@@ -47,7 +46,7 @@ func (l *listener) prove(host string, kind keyKind) (string, error) {
 		_ = far.Close()
 		served <- err
 	}()
-	serial, err := askSerial(near, host)
+	serial, err := askSerial(near, host, version, l.policy.Load().Groups)
 	_ = near.Close()
 	if serverErr := <-served; serverErr != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
 		err = serverErr // the client has only the alert
@@ -58,11 +57,16 @@ func (l *listener) prove(host string, kind keyKind) (string, error) {
 	return serial, nil
 }
 
-// askSerial is the client's end. It reads on to the end of the stream, so that the server's ticket finds a reader: the pipe
-// has no buffer.
-func askSerial(c net.Conn, host string) (string, error) {
+// askSerial is the client's end. It reads on to the end of the stream, so that the server's ticket finds a reader: the pipe has
+// no buffer. For the same reason it offers the listener's groups and no others: where the server has to ask for another key share
+// (RFC 8446, section 4.1.4), both ends write at once.
+func askSerial(c net.Conn, host string, version uint16, groups []tls.CurveID) (string, error) {
 	conn := tls.Client(c, &tls.Config{
-		ServerName: host,
+		ServerName:       host,
+		MinVersion:       version,
+		MaxVersion:       version,
+		CipherSuites:     cipherSuites,
+		CurvePreferences: groups,
 		// What is asked is which certificate is served, not whether anyone trusts it.
 		InsecureSkipVerify: true,
 	})
@@ -96,32 +100,16 @@ func (p *proofConn) narrow(hello *tls.ClientHelloInfo) *tls.ClientHelloInfo {
 	return &narrow
 }
 
-// proofLabel stands for the star of a wildcard.
-const proofLabel = "lbd-proof"
-
-// provableHost is a server name by which a client that can verify c's kind of key is shown c now; "" is to send none.
-func (l *listener) provableHost(c *Certificate) (string, error) {
-	set := l.certificates.Current()
+// provable is a server name ("" is to send none) and a version by which a client that can verify c's kind of key is shown c now.
+func (l *listener) provable(c *Certificate) (host string, version uint16, err error) {
+	set, policy, now := l.certificates.Current(), l.policy.Load(), l.certificates.now()
 	if set.Get(c.name) != c {
-		return "", fmt.Errorf("certificate %s: what is served under this name is another certificate or none", c.name)
+		return "", 0, fmt.Errorf("certificate %s: what is served under this name is another certificate or none", c.name)
 	}
-	defaultName, now := l.policy.Load().DefaultCertificate, l.certificates.now()
-	for _, host := range append(c.hosts[:len(c.hosts):len(c.hosts)], "") {
-		if suffix, ok := strings.CutPrefix(host, "*."); ok {
-			host = proofLabel + "." + suffix
-		}
-		if !isIP(host) && set.forHello(helloOf(host, c.kind), defaultName, now) == c {
-			return host, nil
+	for host := range c.serverNames() {
+		if version := set.seenIn(c, host, policy, now); version != 0 {
+			return host, version, nil
 		}
 	}
-	return "", fmt.Errorf("certificate %s on listener %s: %w", c.name, l.name, ErrNotOffered)
-}
-
-// helloOf is what a modern client says that can verify one kind of key.
-func helloOf(host string, kind keyKind) *tls.ClientHelloInfo {
-	return &tls.ClientHelloInfo{
-		ServerName:        host,
-		SupportedVersions: []uint16{tls.VersionTLS13},
-		SignatureSchemes:  schemesByKind[kind],
-	}
+	return "", 0, fmt.Errorf("certificate %s on listener %s: %w", c.name, l.name, ErrNotOffered)
 }

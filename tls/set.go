@@ -64,28 +64,30 @@ func (s *Set) All() iter.Seq[*Certificate] { return slices.Values(s.sorted) }
 // Get finds a certificate by its resource's name, or nil.
 func (s *Set) Get(name string) *Certificate { return s.byName[name] }
 
-// forHello chooses a certificate: exact host before wildcard (one label) before the listener's default; of a host's
-// certificates the first in serving order that the client can verify and whose dates are good. If none is both, one
+// forHello chooses a certificate among the policy's: exact host before wildcard (one label) before the listener's default; of a
+// host's certificates the first in serving order that the client can verify and whose dates are good. If none is both, one
 // with bad dates that it can verify, then the first there is: the client's own words about it say more than our refusal. Nil if
 // nothing names the host and there is no default.
-func (s *Set) forHello(hello *tls.ClientHelloInfo, defaultName string, now time.Time) *Certificate {
+func (s *Set) forHello(hello *tls.ClientHelloInfo, p *Policy, now time.Time) *Certificate {
 	host := normalHost(hello.ServerName)
 	exact := s.exact[host]
-	if len(exact) == 1 && exact[0].usable(hello) && exact[0].validAt(now) {
+	if len(exact) == 1 && p.serves(exact[0]) && exact[0].usable(hello) && exact[0].validAt(now) {
 		return exact[0]
 	}
-	wildcard := s.wildcard[parent(host)]
-	if len(exact) == 0 && len(wildcard) == 0 {
-		return s.byName[defaultName]
+	if c := p.choose(exact, s.wildcard[parent(host)], hello, now); c != nil {
+		return c
 	}
-	return choose(exact, wildcard, hello, now)
+	return s.byName[p.DefaultCertificate]
 }
 
-// choose picks from an exact host's certificates, then its wildcard's; one of the lists is not empty.
-func choose(exact, wildcard []*Certificate, hello *tls.ClientHelloInfo, now time.Time) *Certificate {
+// choose picks from an exact host's certificates, then its wildcard's; nil if the policy serves none of them.
+func (p *Policy) choose(exact, wildcard []*Certificate, hello *tls.ClientHelloInfo, now time.Time) *Certificate {
 	var first, stale *Certificate
 	for _, list := range [...][]*Certificate{exact, wildcard} {
 		for _, c := range list {
+			if !p.serves(c) {
+				continue
+			}
 			if first == nil {
 				first = c
 			}
@@ -101,6 +103,13 @@ func choose(exact, wildcard []*Certificate, hello *tls.ClientHelloInfo, now time
 		}
 	}
 	return cmp.Or(stale, first)
+}
+
+// knows reports whether there is any certificate for a server name: one that names it, or a default.
+func (s *Set) knows(serverName string, p *Policy) bool {
+	host := normalHost(serverName)
+	return s.byName[p.DefaultCertificate] != nil ||
+		slices.ContainsFunc(s.exact[host], p.serves) || slices.ContainsFunc(s.wildcard[parent(host)], p.serves)
 }
 
 // usable reports whether the client can verify a signature by the certificate's key. The name is taken out: it is

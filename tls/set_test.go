@@ -92,12 +92,12 @@ func TestForHello(t *testing.T) {
 		c := NewCertificates()
 		c.Replace(NewSet(certificates))
 		for _, test := range tests {
-			if got := nameOf(c.ForHello(test.hello, "fallback")); got != test.want {
+			if got := nameOf(c.ForHello(test.hello, &Policy{DefaultCertificate: "fallback"})); got != test.want {
 				t.Fatalf("%s: %q gets %s, want %s", test.why, test.hello.ServerName, got, test.want)
 			}
 		}
 		for _, host := range []string{"nobody.org", ""} {
-			if got := c.ForHello(hello(host, modern), "absent"); got != nil {
+			if got := c.ForHello(hello(host, modern), &Policy{DefaultCertificate: "absent"}); got != nil {
 				t.Fatalf("%q without a default gets %s", host, nameOf(got))
 			}
 		}
@@ -112,7 +112,7 @@ func nameOf(c *Certificate) string {
 }
 
 // slowForHello is the rule as one would tell it: rank every certificate, take the best.
-func slowForHello(certificates []*Certificate, h *tls.ClientHelloInfo, defaultName string, now time.Time) *Certificate {
+func slowForHello(certificates []*Certificate, h *tls.ClientHelloInfo, p Policy, now time.Time) *Certificate {
 	host := normalHost(h.ServerName)
 	var best, fallback *Certificate
 	rank := func(c *Certificate) (quality, exact int) {
@@ -128,8 +128,10 @@ func slowForHello(certificates []*Certificate, h *tls.ClientHelloInfo, defaultNa
 		return quality, exact
 	}
 	for _, c := range certificates {
-		if c.name == defaultName {
+		if c.name == p.DefaultCertificate && !p.StrictSNI {
 			fallback = c
+		} else if p.Certificates != nil && !p.Certificates[c.name] {
+			continue
 		}
 		_, rest, _ := strings.Cut(host, ".")
 		exact := slices.Contains(c.hosts, host)
@@ -169,12 +171,27 @@ func TestForHelloTwin(t *testing.T) {
 		some := rapid.SliceOfNDistinct(rapid.SampledFrom(all), 0, 12, func(c *Certificate) string { return c.name }).Draw(t, "set")
 		host := rapid.SampledFrom([]string{"a.x", "b.x", "c.x", "c.y", "d.y", "x", "q", ""}).Draw(t, "host")
 		h := hello(host, rapid.SampledFrom(schemes).Draw(t, "schemes"))
+		policy := Policy{DefaultCertificate: "c0-0", StrictSNI: rapid.Bool().Draw(t, "strict")}
+		if rapid.Bool().Draw(t, "selects") {
+			policy.Certificates = map[string]bool{}
+			for _, c := range rapid.SliceOfN(rapid.SampledFrom(all), 0, 30).Draw(t, "selected") {
+				policy.Certificates[c.name] = true
+			}
+		}
 		c := NewCertificates()
 		now := time.Now()
 		c.now = func() time.Time { return now }
 		c.Replace(NewSet(some))
-		if got, want := c.ForHello(h, "c0-0"), slowForHello(some, h, "c0-0", now); got != want {
+		complete, err := policy.complete()
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, want := c.ForHello(h, &complete), slowForHello(some, h, policy, now)
+		if got != want {
 			t.Fatalf("%q: got %s, want %s", host, nameOf(got), nameOf(want))
+		}
+		if c.Current().knows(host, &complete) != (want != nil) {
+			t.Fatalf("%q is known: %v, and gets %s", host, want == nil, nameOf(want))
 		}
 	})
 }
@@ -209,7 +226,7 @@ func TestTenThousand(t *testing.T) {
 	if took > time.Second {
 		t.Errorf("index of 10,000 took %s", took)
 	}
-	if got := set.forHello(hello("h7777.example.com", modern), "", time.Now()); nameOf(got) != "c7777" {
+	if got := set.forHello(hello("h7777.example.com", modern), &Policy{}, time.Now()); nameOf(got) != "c7777" {
 		t.Errorf("got %s", nameOf(got))
 	}
 }
@@ -220,8 +237,8 @@ func TestForHelloAllocations(t *testing.T) {
 	ca := tlstest.NewCA(t)
 	c := NewCertificates()
 	c.Replace(NewSet([]*Certificate{certificate(t, "shop", ca.ECDSA("shop.example.com"))}))
-	h := hello("shop.example.com", modern)
-	if got := testing.AllocsPerRun(100, func() { c.ForHello(h, "") }); got > 2 {
+	h, policy := hello("shop.example.com", modern), &Policy{Certificates: map[string]bool{"shop": true}}
+	if got := testing.AllocsPerRun(100, func() { c.ForHello(h, policy) }); got > 2 {
 		t.Errorf("%v allocations, want 2", got)
 	}
 }
@@ -230,10 +247,10 @@ func BenchmarkForHello(b *testing.B) {
 	ca := tlstest.NewCA(b)
 	c := NewCertificates()
 	c.Replace(NewSet([]*Certificate{certificate(b, "shop", ca.ECDSA("shop.example.com"))}))
-	h := hello("shop.example.com", modern)
+	h, policy := hello("shop.example.com", modern), &Policy{}
 	b.ReportAllocs()
 	for b.Loop() {
-		c.ForHello(h, "")
+		c.ForHello(h, policy)
 	}
 }
 

@@ -10,15 +10,6 @@ import (
 	"sync/atomic"
 )
 
-// Policy is what one listener offers.
-type Policy struct {
-	// MinVersion and MaxVersion are tls.VersionTLS12 or tls.VersionTLS13; 0 is 1.2 for the least and 1.3 for the most.
-	MinVersion, MaxVersion uint16
-	// DefaultCertificate is the name of the certificate for clients that send no server name or one that no certificate
-	// has. If there is none of that name such a client is refused (alert unrecognized_name, RFC 6066 section 3).
-	DefaultCertificate string
-}
-
 // Terminator makes server-side TLS connections for listeners.
 type Terminator struct {
 	certificates *Certificates
@@ -44,8 +35,9 @@ func NewTerminator(certificates *Certificates) *Terminator {
 	return t
 }
 
-// SetListener adds a listener or changes its policy, from the next handshake on. Tickets stay good. A version outside
-// TLS 1.2 and 1.3, or a maximum below the minimum, is an error and changes nothing.
+// SetListener adds a listener or changes its policy, from the next handshake on. Tickets stay good. What cannot be offered
+// (a version outside TLS 1.2 and 1.3, a maximum below the minimum, suites or groups that are none of ours) is an error and
+// changes nothing.
 func (t *Terminator) SetListener(name string, policy Policy) error {
 	policy, err := policy.complete()
 	if err != nil {
@@ -107,43 +99,29 @@ func (t *Terminator) listener(name string) (*listener, error) {
 	return nil, fmt.Errorf("listener %s has no TLS policy", name)
 }
 
-// complete fills in defaults and checks versions.
-func (p Policy) complete() (Policy, error) {
-	if p.MinVersion == 0 {
-		p.MinVersion = tls.VersionTLS12
-	}
-	if p.MaxVersion == 0 {
-		p.MaxVersion = tls.VersionTLS13
-	}
-	if p.MinVersion < tls.VersionTLS12 || p.MaxVersion > tls.VersionTLS13 || p.MaxVersion < p.MinVersion {
-		return p, fmt.Errorf("cannot offer %s to %s: TLS 1.2 and 1.3 are safe to offer, the maximum not below the minimum",
-			tls.VersionName(p.MinVersion), tls.VersionName(p.MaxVersion))
-	}
-	return p, nil
-}
-
 func newListener(name string, policy Policy, certificates *Certificates) *listener {
 	l := &listener{name: name, certificates: certificates}
 	l.policy.Store(&policy)
-	l.config.Store(&tls.Config{
+	config := &tls.Config{
 		GetCertificate: l.getCertificate,
-		MinVersion:     policy.MinVersion,
-		MaxVersion:     policy.MaxVersion,
+		UnwrapSession:  l.unwrapSession,
 		NextProtos:     []string{"http/1.1"},
 		// Small records first would be small writes first: five system calls for the first 16 KiB, in place of one.
 		DynamicRecordSizingDisabled: true,
-	})
+	}
+	policy.configure(config)
+	l.config.Store(config)
 	return l
 }
 
 // setPolicy makes a new tls.Config only if it must; Clone takes the ticket keys along.
 func (l *listener) setPolicy(policy Policy) {
 	old := l.policy.Swap(&policy)
-	if old.MinVersion == policy.MinVersion && old.MaxVersion == policy.MaxVersion {
+	if old.configuresLike(&policy) {
 		return
 	}
 	config := l.config.Load().Clone()
-	config.MinVersion, config.MaxVersion = policy.MinVersion, policy.MaxVersion
+	policy.configure(config)
 	l.config.Store(config)
 }
 
@@ -170,9 +148,19 @@ func (l *listener) getCertificate(hello *tls.ClientHelloInfo) (*tls.Certificate,
 	if proof, ok := hello.Conn.(*proofConn); ok {
 		hello = proof.narrow(hello)
 	}
-	c := l.certificates.ForHello(hello, l.policy.Load().DefaultCertificate)
+	c := l.certificates.ForHello(hello, l.policy.Load())
 	if c == nil {
 		return nil, nil
 	}
 	return c.forConn(hello), nil
+}
+
+// unwrapSession opens a ticket, unless a full handshake would be refused for the server name: a ticket that another name
+// was given, or that the name had while it was served, must not go past a refusal. Nothing in place of the session leads to
+// that handshake, and its alert; an error would end the connection without it.
+func (l *listener) unwrapSession(ticket []byte, client tls.ConnectionState) (*tls.SessionState, error) {
+	if !l.certificates.Current().knows(client.ServerName, l.policy.Load()) {
+		return nil, nil
+	}
+	return l.config.Load().DecryptTicket(ticket, client)
 }

@@ -38,6 +38,10 @@ type Leaf struct {
 	SharedKey bool
 	// OtherKey uses the second of the process's two RSA keys.
 	OtherKey bool
+	// Key is used in place of all of these.
+	Key crypto.Signer
+	// ForClients makes a certificate that says that it is for clients and says nothing of servers.
+	ForClients bool
 }
 
 // Pair is a certificate with its key, in every form that our packages take.
@@ -86,6 +90,9 @@ func (ca *CA) Issue(l Leaf) *Pair {
 		NotAfter:     l.NotAfter,
 		KeyUsage:     x509.KeyUsageDigitalSignature,
 		ExtKeyUsage:  []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	}
+	if l.ForClients {
+		template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
 	}
 	for _, host := range l.Hosts {
 		if ip := net.ParseIP(host); ip != nil {
@@ -138,6 +145,9 @@ func (ca *CA) Pool() *x509.CertPool {
 	return pool
 }
 
+// RootPEM is the root, as a trust bundle names it.
+func (ca *CA) RootPEM() []byte { return encode("CERTIFICATE", ca.root.Raw) }
+
 // ChainPEM is the chain, leaf first.
 func (p *Pair) ChainPEM() []byte {
 	var text []byte
@@ -173,6 +183,8 @@ func (p *Pair) Serial() string { return p.Leaf.SerialNumber.Text(16) }
 
 func (l Leaf) key() crypto.Signer {
 	switch {
+	case l.Key != nil:
+		return l.Key
 	case l.RSA && l.OtherKey:
 		return otherRSA()
 	case l.RSA:
