@@ -47,6 +47,7 @@ type Node struct {
 
 	state   atomic.Pointer[state.State] // written by the machine
 	changed chan struct{}
+	next    atomic.Pointer[chan struct{}] // closed and replaced by the machine after each new state
 
 	closing  chan struct{} // closed when Close begins
 	stopped  chan struct{} // closed when raft is gone
@@ -117,8 +118,13 @@ func (n *Node) bootstrap(config *raft.Config, address raft.ServerAddress, transp
 // State is the last applied state. It never waits.
 func (n *Node) State() *state.State { return n.state.Load() }
 
-// Changed gets a value after the state has changed. It has one slot: many changes may be one value.
+// Changed gets a value after a revision or an override has changed. It has one slot, for one reader: many changes may be one
+// value.
 func (n *Node) Changed() <-chan struct{} { return n.changed }
+
+// Next is closed when there is a state with another revision or other overrides than at the time of the call. Any number may
+// wait for it; who wants to miss nothing calls Next before State.
+func (n *Node) Next() <-chan struct{} { return *n.next.Load() }
 
 // ID is the node's identity, for good; Name is what people call it.
 func (n *Node) ID() string { return n.id }
@@ -156,9 +162,11 @@ func (n *Node) running() *raft.Raft {
 // show makes a durable state the current one.
 func (n *Node) show(before, st *state.State) {
 	n.state.Store(st)
-	if before.Revision() == st.Revision() && before.ClusterID() == st.ClusterID() {
+	if before.Revision() == st.Revision() && before.OverrideVersion() == st.OverrideVersion() && before.ClusterID() == st.ClusterID() {
 		return
 	}
+	next := make(chan struct{})
+	close(*n.next.Swap(&next))
 	select {
 	case n.changed <- struct{}{}:
 	default:

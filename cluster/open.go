@@ -43,6 +43,8 @@ func newNode(config Config) *Node {
 		stopped: make(chan struct{}),
 	}
 	n.leading.init()
+	next := make(chan struct{})
+	n.next.Store(&next)
 	return n
 }
 

@@ -29,6 +29,24 @@ import (
 // again), ErrOutcomeUnknown (try again with the same request id), ErrClosed, and what the disk says. The time of the
 // revision is now unless the change has one.
 func (n *Node) Propose(ctx context.Context, change *raftv1.ChangeCommand) (state.Result, error) {
+	if change.GetTime() == nil {
+		change = proto.CloneOf(change)
+		change.Time = timestamppb.New(n.config.Now())
+	}
+	return n.propose(ctx, &raftv1.Command{Kind: &raftv1.Command_Change{Change: change}})
+}
+
+// ProposeOverride sets and ends overrides as Propose makes a revision: the same steps, the same errors and *MissingError (no
+// such pool or backend), and the time of the command is now unless it has one.
+func (n *Node) ProposeOverride(ctx context.Context, override *raftv1.OverrideCommand) (state.Result, error) {
+	if override.GetTime() == nil {
+		override = proto.CloneOf(override)
+		override.Time = timestamppb.New(n.config.Now())
+	}
+	return n.propose(ctx, &raftv1.Command{Kind: &raftv1.Command_Override{Override: override}})
+}
+
+func (n *Node) propose(ctx context.Context, cmd *raftv1.Command) (state.Result, error) {
 	r, err := n.enter()
 	if err != nil {
 		return state.Result{}, err
@@ -37,11 +55,6 @@ func (n *Node) Propose(ctx context.Context, change *raftv1.ChangeCommand) (state
 	if err := n.leading.wait(ctx, n.closing); err != nil {
 		return state.Result{}, n.explain(err)
 	}
-	if change.GetTime() == nil {
-		change = proto.CloneOf(change)
-		change.Time = timestamppb.New(n.config.Now())
-	}
-	cmd := &raftv1.Command{Kind: &raftv1.Command_Change{Change: change}}
 	if _, res := n.State().Apply(cmd); res.Err != nil || res.Replayed {
 		return res, res.Err
 	}
@@ -93,7 +106,7 @@ func (n *Node) send(ctx context.Context, r *raft.Raft, cmd *raftv1.Command) (sta
 // entries are the command itself, or the parts of its change and their commit.
 func (n *Node) entries(cmd *raftv1.Command) ([][]byte, error) {
 	whole, err := proto.MarshalOptions{Deterministic: true}.Marshal(cmd)
-	if err != nil || len(whole) <= n.config.MaxPartBytes {
+	if err != nil || len(whole) <= n.config.MaxPartBytes || cmd.GetChange() == nil { // only changes grow large
 		return [][]byte{whole}, err
 	}
 	change, err := proto.MarshalOptions{Deterministic: true}.Marshal(cmd.GetChange())

@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"testing"
+	"time"
 
 	"lbd/lb/lbtest"
 )
@@ -14,15 +15,24 @@ import (
 // TestNoAllocation: on the best engine, once warm, a proxied keep-alive request allocates nothing anywhere in the process. Client and backend of
 // the test allocate nothing either.
 func TestNoAllocation(t *testing.T) {
-	t.Run("unlogged", func(t *testing.T) { noAllocation(t, nil) })
-	t.Run("logged", func(t *testing.T) { noAllocation(t, func(*Record) {}) })
+	t.Run("unlogged", func(t *testing.T) { noAllocation(t, setup{}) })
+	t.Run("logged", func(t *testing.T) { noAllocation(t, setup{log: func(*Record) {}}) })
+	for name, algorithm := range balances {
+		// Every answer sets a cookie: the most that a pool can ask for.
+		pool := PoolConfig{
+			Balance: algorithm, HashOn: HashOn{Cookie: "who"}, Ejection: &Ejection{ConsecutiveErrors: 5, BaseTime: time.Second, MaxPercent: 50},
+			Persistence: &SessionPersistence{Cookie: "stay", IdleTimeout: time.Hour},
+		}
+		t.Run(name, func(t *testing.T) { noAllocation(t, setup{pool: pool}) })
+	}
 }
 
-func noAllocation(t *testing.T, log func(*Record)) {
+func noAllocation(t *testing.T, cfg setup) {
 	b := lbtest.New(t, fixedBackend)
-	n := start(t, setup{backends: addrs(b), unlogged: true, log: log})
+	cfg.backends, cfg.unlogged = addrs(b), true
+	n := start(t, cfg)
 	c := n.dial()
-	ask := asker(t, c.Conn, "GET /some/path?with=query HTTP/1.1\r\nHost: a.test\r\nUser-Agent: test\r\nReferer: here\r\n\r\n")
+	ask := asker(t, c.Conn, "GET /some/path?with=query HTTP/1.1\r\nHost: a.test\r\nUser-Agent: test\r\nReferer: here\r\nCookie: who=me\r\n\r\n")
 	for range 200 {
 		ask()
 	}

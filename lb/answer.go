@@ -2,6 +2,7 @@ package lb
 
 import (
 	"bytes"
+	"cmp"
 	"strconv"
 	"time"
 
@@ -36,7 +37,12 @@ const readinessFields = "Content-Type: text/plain\r\nCache-Control: no-store\r\n
 
 // respond sends an answer of ours as the exchange's only one.
 func (x *exchange) respond(a *answer) step {
-	f := x.sendOwn(a.status, a.fields, a.body)
+	return x.answered(x.sendOwn(a.status, a.fields, a.body))
+}
+
+// answered ends an exchange with an answer of ours. If that did not get out, nothing may follow it.
+func (x *exchange) answered(f *fault) step {
+	x.aborted = f != nil
 	return x.finish(f)
 }
 
@@ -54,7 +60,7 @@ func (x *exchange) refuse(f *fault) step {
 	}
 	var fields []byte
 	if f.status == 503 {
-		fields = append(fields, "Retry-After: "+retryAfterSeconds+"\r\n"...)
+		fields = append(fields, "Retry-After: "+cmp.Or(f.retryAfter, retryAfterSeconds)+"\r\n"...)
 	}
 	if f.status == 405 {
 		fields = append(fields, "Allow: GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS\r\n"...)
@@ -74,6 +80,16 @@ func statusText(status int) string {
 		return "OK"
 	case 204:
 		return "No Content"
+	case 301:
+		return "Moved Permanently"
+	case 302:
+		return "Found"
+	case 303:
+		return "See Other"
+	case 307:
+		return "Temporary Redirect"
+	case 308:
+		return "Permanent Redirect"
 	case 400:
 		return "Bad Request"
 	case 403:
@@ -104,6 +120,8 @@ func statusText(status int) string {
 		return "Gateway Timeout"
 	case 505:
 		return "HTTP Version Not Supported"
+	case 508:
+		return "Loop Detected"
 	}
 	return ""
 }
@@ -111,6 +129,11 @@ func statusText(status int) string {
 // errorBody is HTML for who asks for it, else JSON. Both hold fixed words only, and the request's id.
 func (x *exchange) errorBody(f *fault) (kind string, body []byte) {
 	text := strconv.Itoa(f.status) + " " + statusText(f.status)
+	if x.route != nil {
+		if page := x.route.errorPage(f.status); page != nil {
+			return page.kind, page.body(f.status, x.rec.RequestID)
+		}
+	}
 	id := string(x.rec.RequestID)
 	if accept, _ := x.req.Fields.Get("accept"); bytes.Contains(accept, []byte("text/html")) {
 		return "text/html; charset=utf-8", []byte("<!doctype html><title>" + text + "</title><h1>" + text + "</h1><p>" +
@@ -129,12 +152,17 @@ func (x *exchange) sendOwn(status int, fields, body []byte) *fault {
 	out = strconv.AppendInt(out, int64(status), 10)
 	out = append(out, ' ')
 	out = append(out, statusText(status)...)
-	out = append(out, "\r\nDate: "...)
+	out = append(out, "\r\n"...)
+	fieldsFrom := len(out)
+	out = append(out, "Date: "...)
 	out = append(out, x.date()...)
 	out = append(out, "\r\nX-Request-Id: "...)
 	out = append(out, x.rec.RequestID...)
 	out = append(out, "\r\n"...)
 	out = append(out, fields...)
+	if x.route != nil {
+		out = x.route.response.Edit(out, fieldsFrom)
+	}
 	if status != 204 && status != 304 {
 		out = append(out, "Content-Length: "...)
 		out = strconv.AppendInt(out, int64(len(body)), 10)

@@ -49,7 +49,7 @@ func TestNoHost(t *testing.T) {
 		b := lbtest.New(t, lbtest.OK("hi"))
 		n := start(t, setup{kind: kind, backends: addrs(b), routes: []RouteConfig{
 			{Name: "named", Listeners: []string{"main"}, Hosts: []string{"a.test"}, Respond: &Respond{Status: 202}},
-			{Name: "any", Listeners: []string{"main"}, Forward: &Forward{Pool: "p"}},
+			{Name: "any", Listeners: []string{"main"}, Forward: &Forward{Pools: []WeightedPool{{Pool: "p", Weight: 1}}}},
 		}})
 		c := n.dial()
 		c.say("GET / HTTP/1.0\r\n\r\n")

@@ -4,27 +4,18 @@ import (
 	"net/netip"
 	"slices"
 	"sync/atomic"
-)
+	"time"
 
-// BackendConfig is one backend of a pool.
-type BackendConfig struct {
-	// Key says which Backend this is: address, health check and TLS settings in one string, made by the caller. Pools that
-	// name the same key share the Backend, and it outlives every change that keeps its key.
-	Key string
-	// Name is the address as the operator wrote it; for logs and status.
-	Name string
-	// Address is where it answers now. The zero value (a name that could not be resolved yet) takes no requests.
-	Address netip.AddrPort
-	// Weight is its share among the pool's backends; 0 means no new requests.
-	Weight int
-}
+	"lbd/lb/balance"
+)
 
 // Backend is one server process as this node sees it: its idle connections and its counters. It belongs to the Server's
 // register, by key, for as long as some pool of the served table names it.
 type Backend struct {
 	key, name string
 	address   atomic.Pointer[netip.AddrPort]
-	idle      []idleStack // one per loop
+	idle      []idleStack                // one per loop
+	over      atomic.Pointer[backendTLS] // nil: in the clear
 
 	// Under Server.mu.
 	ineligible bool
@@ -37,12 +28,14 @@ type Backend struct {
 
 // backendCounters are the node's, not a loop's.
 type backendCounters struct {
-	inFlight  atomic.Int64
+	load      balance.Load
 	requests  atomic.Int64
 	failures  atomic.Int64
 	connects  atomic.Int64
 	reuses    atomic.Int64
 	idleTotal atomic.Int64
+	warned    atomic.Int64 // seconds; when the log last said why it cannot be spoken to
+	slots
 }
 
 func newBackend(cfg *BackendConfig, loops int) *Backend {
@@ -113,9 +106,9 @@ func (b *Backend) remove(bc *backendConn) {
 }
 
 // refreshPools compiles anew who is eligible wherever b is a member. The caller holds Server.mu.
-func (b *Backend) refreshPools() {
+func (b *Backend) refreshPools(now time.Time) {
 	for _, p := range b.pools {
-		p.refresh()
+		p.refresh(now)
 	}
 }
 
@@ -129,12 +122,21 @@ type BackendStats struct {
 	NewConnections int64 // connections made
 	Reused         int64 // tries that found an idle connection
 	Idle           int64 // connections that wait for a request
+	Connections    int64 // open now, idle ones and dials under way included
+	Queued         int64 // requests that wait for a connection now
+	QueueFull      int64 // requests that found no place to wait
+	QueueTimeouts  int64 // requests that waited too long
+	// Latency is the moving average from a request's last byte to its answer's first; 0 if no pool of the backend measures it.
+	Latency time.Duration
 }
 
 func (b *Backend) stats() BackendStats {
 	return BackendStats{
 		Key: b.key, Name: b.name, Eligible: !b.ineligible,
-		InFlight: b.inFlight.Load(), Requests: b.requests.Load(), Failures: b.failures.Load(),
+		InFlight: b.load.InFlight.Load(), Requests: b.requests.Load(), Failures: b.failures.Load(),
 		NewConnections: b.connects.Load(), Reused: b.reuses.Load(), Idle: b.idleTotal.Load(),
+		Connections: b.open.Load(), Queued: int64(b.waiting.Load()),
+		QueueFull: b.queueFull.Load(), QueueTimeouts: b.queueTimeouts.Load(),
+		Latency: b.load.Latency(),
 	}
 }

@@ -1,7 +1,10 @@
 package lb
 
 import (
+	"io"
+	"math"
 	"net/netip"
+	"sync/atomic"
 	"time"
 
 	"lbd/lb/loop"
@@ -11,45 +14,67 @@ import (
 type backendConn struct {
 	backend *Backend
 	c       *loop.Conn
+	tls     *secured       // nil in the clear
+	io      io.ReadWriter  // tls or c
 	address netip.AddrPort // a backend may move
+	over    *backendTLS    // and its settings may change
+	since   time.Time      // dialled
 	loop    int            // whose stack holds it
 	reused  bool           // has carried a request before
-	in      window
-	expire  loop.Handler // expired, bound once
+	held    atomic.Bool    // a slot of its backend's
+
+	requests  int       // begun
+	idleUntil time.Time // while idle
+	probe     [1]byte
+	in        window
+	expire    loop.Handler // expired, bound once
 }
 
-// expired ends an idle connection: its time is up, the backend has closed it, or has sent what nobody asked for.
-func (bc *backendConn) expired(_ *loop.Task, c *loop.Conn) {
-	bc.backend.remove(bc)
-	c.Close()
-}
-
-// pick chooses the backend of the next try: the same for a fresh connection in a stale one's place, else the pool's choice
-// among those not tried.
-func (x *exchange) pick() *fault {
-	if !x.wantFresh {
-		x.backend = x.route.pool.pick(x.tried[:x.tries])
-		if x.backend == nil {
-			return faultNoBackend
-		}
-		if x.tries > 0 {
-			x.server.retries.Add(1)
-		}
-		x.tried[x.tries] = x.backend
-		x.tries++
-		x.tryBy = after(x.t.Now(), x.route.timeouts.Try)
+// expired ends an idle connection: its time is up, the backend has closed it, or has sent what nobody asked for. A TLS record that
+// is no data (a ticket, new keys) is no such thing: the connection stays idle.
+func (bc *backendConn) expired(t *loop.Task, c *loop.Conn) {
+	b := bc.backend
+	b.remove(bc)
+	if bc.tls != nil && !c.TimedOut() && t.Now().Before(bc.idleUntil) && bc.quiet() {
+		b.push(bc, math.MaxInt)
+		c.Park(bc.idleUntil, bc.expire)
+		b.offer()
+		return
 	}
-	x.backend.inFlight.Add(1)
-	x.held = true
-	return nil
+	bc.close()
 }
 
-// connect gets a connection to the picked backend: the newest idle one of this loop, one of another loop, or a new one.
+// close ends a connection in good order and gives its slot back once the kernel has the close.
+func (bc *backendConn) close() {
+	if bc.tls != nil {
+		if bc.c.Unacked() == 0 {
+			bc.c.SetQueued(0) // so that the close is no later than the alert, which does not have to wait
+		}
+		bc.tls.Close() // bc.c, too
+	}
+	bc.c.Close()
+	bc.release()
+}
+
+// reset ends a connection in whose midst we are: the backend must not take what it has for whole.
+func (bc *backendConn) reset() {
+	bc.c.Reset()
+	bc.release()
+}
+
+func (bc *backendConn) release() {
+	if bc.held.Swap(false) {
+		bc.backend.slots.release()
+	}
+}
+
+// connect gets a connection to the picked backend: the newest idle one of this loop, one of another loop, or a new one; see acquire
+// for where there may be neither.
 func (x *exchange) connect() *fault {
-	b := x.backend
-	if !x.wantFresh {
-		x.conn = x.idle()
+	if f := x.acquire(); f != nil {
+		return f
 	}
+	b := x.backend
 	if x.conn == nil {
 		if f := x.dial(); f != nil {
 			return f
@@ -58,6 +83,7 @@ func (x *exchange) connect() *fault {
 		x.conn.reused = true
 		b.reuses.Add(1)
 	}
+	x.conn.requests++
 	b.requests.Add(1)
 	x.rec.Reused = x.conn.reused
 	x.rec.Connect = x.t.Now().Sub(x.rec.Time) - x.rec.Head
@@ -71,12 +97,18 @@ func (x *exchange) idle() *backendConn {
 		if !bc.c.Claim(x.t) {
 			continue // something has come on it: its expire handler has the rest
 		}
-		if bc.address == *b.address.Load() {
+		if x.fits(bc) {
 			return bc
 		}
-		bc.c.Close()
+		bc.close()
 	}
 	return x.stolen()
+}
+
+// fits reports whether an idle connection leads where the backend is now, in the way that it is spoken to now, and is not too old.
+func (x *exchange) fits(bc *backendConn) bool {
+	b, age := bc.backend, x.pool.connectionAge
+	return bc.address == *b.address.Load() && bc.over == b.over.Load() && (age <= 0 || x.t.Now().Sub(bc.since) < age)
 }
 
 // stolen returns an idle connection of another loop, if one says that it has any. With many loops and little traffic there
@@ -92,41 +124,59 @@ func (x *exchange) stolen() *backendConn {
 			x.loops = append(x.loops, i)
 		}
 	}
-	if len(x.loops) == 0 || x.t.Steal(x.take, x.loops...) == nil {
+	if len(x.loops) == 0 {
 		return nil
 	}
+	got := x.t.Steal(x.give, x.loops...) != nil
 	bc := x.taken
 	x.taken = nil
-	if bc.address != *b.address.Load() {
-		bc.c.Close()
+	switch {
+	case !got && bc != nil: // it was lost on its way, and is closed
+		bc.release()
+		return nil
+	case !got:
+		return nil
+	case !x.fits(bc):
+		bc.close()
 		return nil
 	}
 	return bc
 }
 
-// takeIdle runs on the loop that gives, while the task of x waits.
-func (x *exchange) takeIdle(loop int) *loop.Conn {
+// giveIdle runs on the loop that gives, while the task of x waits.
+func (x *exchange) giveIdle(loop int) *loop.Conn {
 	if x.taken = x.backend.pop(loop); x.taken == nil {
 		return nil
 	}
 	return x.taken.c
 }
 
-// dial opens a new connection.
+// dial opens a new connection, in the slot that the exchange holds.
 func (x *exchange) dial() *fault {
 	b := x.backend
 	address := *b.address.Load()
-	c, err := x.t.Dial(address, x.inTime(x.t.Now().Add(x.route.pool.connectTimeout)))
+	deadline := x.inTime(x.t.Now().Add(x.pool.connectTimeout))
+	c, err := x.t.Dial(address, deadline)
 	if err != nil {
+		x.slot = nil
+		b.slots.release()
 		f := &fault{reason: ConnectFailed, status: 502, detail: "connect", cause: err, retry: elsewhere, on: OnConnectFailure}
 		if isTimeout(err) {
 			f.status, f.detail = 504, "connect_timeout"
 		}
 		return f
 	}
+	bc := &backendConn{backend: b, c: c, io: c, address: address, over: b.over.Load(), since: x.t.Now()}
+	bc.expire = bc.expired
+	bc.held.Store(true)
+	x.conn, x.slot = bc, nil
+	if bc.over != nil {
+		if err := bc.handshake(deadline); err != nil {
+			return x.tlsFault(err, elsewhere)
+		}
+		c.SetQueued(queuedBytesMax)
+	}
 	c.SetNonblocking(true)
-	x.conn = &backendConn{backend: b, c: c, address: address}
-	x.conn.expire = x.conn.expired
 	b.connects.Add(1)
 	return nil
 }
@@ -135,22 +185,64 @@ func (x *exchange) dial() *fault {
 func (x *exchange) leaveBackend(f *fault) {
 	b, bc := x.backend, x.conn
 	if x.held {
-		b.inFlight.Add(-1)
+		b.load.InFlight.Add(-1)
 		x.held = false
 	}
 	if f != nil && f.ofBackend() {
 		b.failures.Add(1)
 	}
+	x.judge(f)
 	if bc == nil {
 		return
 	}
 	x.conn = nil
 	keep := f == nil && x.resp.KeepAlive && x.up.done && !x.up.broken && x.resp.Status != 101 &&
 		bc.in.empty() && // bytes behind the answer must never be taken for the next one
-		bc.settled(x.t)
+		bc.settled(x.t) && bc.quiet()
 	bc.in.free(x.t)
-	if !keep || x.server.draining.Load() || !bc.park(x.t, x.route.pool, x.resp.KeepAliveSeconds) {
-		bc.c.Close()
+	if keep && !x.server.draining.Load() && bc.park(x.t, x.pool, x.resp.KeepAliveSeconds) {
+		b.offer()
+		return
+	}
+	x.drop(bc, f == nil)
+}
+
+// drop closes a connection. One backend that may have so many connections and no more must not still read an old one when it gets
+// a new one: so what it has not acknowledged is waited for, or reset.
+func (x *exchange) drop(bc *backendConn, whole bool) {
+	if x.pool.latest().maxPerBackend > 0 {
+		for end := x.t.Now().Add(settleTimeout); whole && bc.c.Unacked() > 0 && x.t.Now().Before(end); {
+			if x.t.Sleep(settlePause) != nil {
+				break
+			}
+		}
+		whole = whole && bc.c.Unacked() == 0
+	} else if !whole {
+		bc.c.Close() // without a farewell
+		bc.release()
+		return
+	}
+	if whole {
+		bc.close()
+	} else {
+		bc.reset()
+	}
+}
+
+// abandonConn is for an exchange that a panic has ended.
+func (x *exchange) abandonConn() {
+	if x.turn != nil {
+		x.backend.leave(x.turn)
+		x.turn = nil
+	}
+	if x.slot != nil {
+		x.slot.slots.release()
+		x.slot = nil
+	}
+	if x.conn != nil {
+		x.conn.in.free(x.t)
+		x.conn.reset()
+		x.conn = nil
 	}
 }
 
@@ -164,16 +256,28 @@ func (bc *backendConn) settled(t *loop.Task) bool {
 	return bc.c.Flush() == nil
 }
 
+func overLimit(b *Backend, limit int) bool { return limit > 0 && b.open.Load() > int64(limit) }
+
 // park makes bc idle. It reports false if it should be closed instead.
 func (bc *backendConn) park(t *loop.Task, p *Pool, announced int) bool {
 	idle := p.idleTimeout
 	if announced >= 0 {
 		idle = min(idle, time.Duration(announced)*time.Second-keepAliveMargin)
 	}
+	if p.connectionAge > 0 {
+		idle = min(idle, p.connectionAge-t.Now().Sub(bc.since))
+	}
+	switch {
+	case p.connectionRequests > 0 && bc.requests >= p.connectionRequests:
+		return false
+	case overLimit(bc.backend, p.latest().maxPerBackend): // it was higher
+		return false
+	}
 	bc.loop = t.Loop()
 	if idle <= 0 || !bc.backend.push(bc, p.idlePerBackend) {
 		return false
 	}
-	bc.c.Park(t.Now().Add(idle), bc.expire)
+	bc.idleUntil = t.Now().Add(idle)
+	bc.c.Park(bc.idleUntil, bc.expire)
 	return true
 }

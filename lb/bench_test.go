@@ -22,7 +22,7 @@ func BenchmarkCount(b *testing.B) {
 	for _, address := range []string{"127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3"} {
 		pool.Backends = append(pool.Backends, BackendConfig{Key: address, Name: address, Address: netip.MustParseAddrPort(address), Weight: 1})
 	}
-	table, err := NewTable([]RouteConfig{{Name: "all", Listeners: []string{"main"}, Forward: &Forward{Pool: "p"}}}, []*Pool{s.NewPool(pool)})
+	table, err := NewTable([]RouteConfig{{Name: "all", Listeners: []string{"main"}, Forward: &Forward{Pools: []WeightedPool{{Pool: "p", Weight: 1}}}}}, []*Pool{s.NewPool(pool)})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -35,12 +35,13 @@ func BenchmarkCount(b *testing.B) {
 		defer close(done)
 		x := newExchange(s)
 		x.t, x.client = t, &clientConn{listener: s.listeners["main"]}
-		x.route = s.table.Load().lookup("main", []byte("a.test"), []byte("/"))
+		x.route, _ = s.table.Load().lookup("main", asked("a.test", "/"), false)
 		x.rec = Record{Time: t.Now().Add(-3 * time.Millisecond), Status: 200}
 		b.ReportAllocs()
 		b.ResetTimer()
 		for i := range b.N {
-			x.backend = x.route.pool.members[i%3].backend
+			x.pool = x.route.pools[0]
+			x.backend = x.pool.members[i%3].backend
 			x.count(nil)
 		}
 	})

@@ -106,8 +106,8 @@ func TestRequestCases(t *testing.T) {
 		b := lbtest.New(t, lbtest.OK("hi"))
 		n := start(t, setup{kind: kind, backends: addrs(b), routes: []RouteConfig{
 			{Name: "admin", Listeners: []string{"main"}, Matches: []Match{{Prefix: "/admin"}}, Respond: &Respond{Status: 403}},
-			{Name: "slash", Listeners: []string{"main"}, Matches: []Match{{Prefix: "/slash"}}, Forward: &Forward{Pool: "p"}, EncodedSlash: true},
-			{Name: "all", Listeners: []string{"main"}, Forward: &Forward{Pool: "p"}},
+			{Name: "slash", Listeners: []string{"main"}, Matches: []Match{{Prefix: "/slash"}}, Forward: &Forward{Pools: []WeightedPool{{Pool: "p", Weight: 1}}}, EncodedSlash: true},
+			{Name: "all", Listeners: []string{"main"}, Forward: &Forward{Pools: []WeightedPool{{Pool: "p", Weight: 1}}}},
 		}})
 		for _, tc := range requestCases {
 			t.Run(tc.name, func(t *testing.T) { tc.run(t, n, b) })

@@ -41,9 +41,14 @@ type clientConn struct {
 	judgedBy *listenerForm
 	trust    bool
 
-	// While parked: neighbours in the list of its loop.
+	id     int64
+	link   clientLink // in the list of its loop
+	x      *exchange  // while it is served
+	phase  phase
+	killed bool
+
+	// While parked: neighbours in its listener's list.
 	next, prev *clientConn
-	loop       int
 }
 
 // accept is a connection's first task. Port is the listener's, as configured: 0 if the kernel has chosen it.
@@ -62,6 +67,7 @@ func (l *listener) accept(t *loop.Task, c *loop.Conn, port string) {
 	}
 	cc := &clientConn{listener: l, c: c, io: c, since: t.Now(), address: c.RemoteAddrPort().Addr().String(), port: port}
 	cc.resume = cc.wake
+	cc.register(t)
 	if form.tls && !cc.handshake(t, form) {
 		cc.close(t)
 		return
@@ -70,6 +76,14 @@ func (l *listener) accept(t *loop.Task, c *loop.Conn, port string) {
 	c.SetNonblocking(true)
 	c.SetQueued(queuedBytesMax)
 	cc.serve(t)
+}
+
+// register puts the connection into the list of its loop.
+func (cc *clientConn) register(t *loop.Task) {
+	s := cc.listener.server
+	cc.id = s.accepted.Add(1)
+	cc.link.client = cc
+	s.shards[t.Loop()].clients.add(&cc.link)
 }
 
 // handshake lets the terminator do it, as heavy steps, and counts why it failed.
@@ -109,9 +123,13 @@ func (cc *clientConn) shakeHands(t *loop.Task, form *listenerForm) error {
 	case isGone(err):
 		reason = ClientAborted
 	}
+	detail := handshakeDetail(err)
+	if cc.killed {
+		reason, detail = Drained, detailKilled
+	}
 	cc.listener.ended[reason].Add(1)
 	cc.listener.server.log.Debug("handshake failed", "listener", cc.listener.name, "client", cc.address, "cause", err)
-	cc.record(t, began, reason, handshakeDetail(err))
+	cc.record(t, began, reason, detail)
 	return err
 }
 
@@ -149,6 +167,7 @@ func (cc *clientConn) remote() netip.AddrPort { return cc.c.RemoteAddrPort() }
 // serve serves requests until there is none at hand, then parks, or closes if the connection is at its end.
 func (cc *clientConn) serve(t *loop.Task) {
 	x := cc.listener.server.begin(t, cc)
+	cc.x, cc.phase = x, isIdle
 	whole := false
 	defer func() {
 		if !whole { // a panic, which the loop logs: nothing may leak, and x is not to be used again
@@ -173,6 +192,7 @@ func (cc *clientConn) serve(t *loop.Task) {
 		cc.unacked = answered
 	}
 	x.end()
+	cc.x, cc.phase = nil, isIdle
 	whole = true
 	if next != parkConn || cc.listener.leaving() {
 		cc.close(t)
@@ -189,7 +209,7 @@ func (cc *clientConn) park(t *loop.Task) {
 }
 
 func (cc *clientConn) parkUntil(t *loop.Task, deadline time.Time) {
-	cc.listener.parked[t.Loop()].add(cc, t.Loop())
+	cc.listener.parked[t.Loop()].add(cc)
 	cc.c.Park(deadline, cc.resume)
 }
 
@@ -206,12 +226,12 @@ func (cc *clientConn) trusted(form *listenerForm) bool {
 // lastRequest reports whether the client's connection is to end with the request that it is at.
 func (x *exchange) lastRequest() bool {
 	cc, form := x.client, x.form
-	return cc.listener.leaving() || cc.requests >= form.requestsMax || form.age >= 0 && x.t.Now().Sub(cc.since) >= form.age
+	return cc.listener.leaving() || cc.killed || cc.requests >= form.requestsMax || form.age >= 0 && x.t.Now().Sub(cc.since) >= form.age
 }
 
 // wake is the first task after parking.
 func (cc *clientConn) wake(t *loop.Task, c *loop.Conn) {
-	cc.listener.parked[cc.loop].remove(cc)
+	cc.listener.parked[t.Loop()].remove(cc)
 	switch {
 	case !c.TimedOut():
 		cc.serve(t)
@@ -252,6 +272,7 @@ func (cc *clientConn) close(t *loop.Task) {
 
 // forget counts one connection less.
 func (cc *clientConn) forget() {
+	cc.link.remove()
 	cc.listener.connections.Add(-1)
 	cc.listener.server.gone()
 }

@@ -1,6 +1,7 @@
 package lb
 
 import (
+	"container/list"
 	"context"
 	crand "crypto/rand"
 	"encoding/hex"
@@ -8,6 +9,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"lbd/lb/balance"
 	"lbd/lb/http1"
 	"lbd/lb/loop"
 )
@@ -26,16 +28,21 @@ type exchange struct {
 	client *clientConn
 	form   *listenerForm
 
-	in    window
-	first []byte
-	out   []byte
-	up    upload
+	in        window
+	headBytes int
+	first     []byte
+	out       []byte
+	up        upload
 
 	req  http1.Request
 	resp http1.Response
 	down http1.Body // the answer's body
 
 	route     *route
+	prefix    int     // how much of the path was the prefix that matched, or noPrefix
+	places    int     // held under the route's concurrency limits
+	pool      *Pool   // the route's that this request goes to; nil: none yet
+	member    *member // its backend's place in the pool
 	backend   *Backend
 	conn      *backendConn
 	wantFresh bool // no idle connection may be used: one was stale
@@ -58,12 +65,29 @@ type exchange struct {
 	id     [32]byte
 	random *rand.ChaCha8
 
-	take  func(loop int) *loop.Conn // takeIdle, bound once
+	give  func(loop int) *loop.Conn // giveIdle, bound once
 	taken *backendConn
 	wants [2]loop.Want
 	loops []int
 	edit  http1.RequestEdit
 	reply http1.ResponseEdit
+
+	cookies []byte // lines of ours for the answer's head
+	line    []byte // a Location
+	path    []byte // as rewritten
+
+	splitAt    int  // the pool's place in the route
+	splitFresh bool // the client's cookie for that is as it should be
+	session    session
+	scratch    [64]byte
+
+	request balance.Request // for the pool's policy
+	avoided [triedBackendsMax]int
+
+	place int           // in its loop's active
+	slot  *Backend      // where a slot is held without a connection yet
+	turn  *list.Element // in the backend's line
+	cut   bool          // this try is to end: its backend has drained
 }
 
 // step is what a connection does after an exchange.
@@ -88,6 +112,8 @@ func (s *Server) begin(t *loop.Task, cc *clientConn) *exchange {
 		x = newExchange(s)
 	}
 	x.t, x.client = t, cc
+	x.place = len(sh.active)
+	sh.active = append(sh.active, x)
 	return x
 }
 
@@ -95,7 +121,7 @@ func newExchange(s *Server) *exchange {
 	var seed [32]byte
 	crand.Read(seed[:])
 	x := &exchange{server: s, random: rand.NewChaCha8(seed)}
-	x.take = x.takeIdle
+	x.give = x.giveIdle
 	return x
 }
 
@@ -103,24 +129,34 @@ func newExchange(s *Server) *exchange {
 func (x *exchange) end() {
 	x.in.free(x.t)
 	sh := &x.server.shards[x.t.Loop()]
+	x.leave(sh)
 	x.t, x.client, x.form = nil, nil, nil
 	if len(sh.spare) < spareExchangesMax {
 		sh.spare = append(sh.spare, x)
 	}
 }
 
+// leave takes x out of its loop's list.
+func (x *exchange) leave(sh *shard) {
+	last := len(sh.active) - 1
+	sh.active[x.place] = sh.active[last]
+	sh.active[x.place].place = x.place
+	sh.active[last] = nil
+	sh.active = sh.active[:last]
+}
+
 // abandon settles the counts of an exchange that a panic has ended. Large buffers are counted, too; the small ones are left to
 // the garbage collector.
 func (x *exchange) abandon() {
-	if x.conn != nil {
-		x.conn.in.free(x.t)
-	}
+	x.leave(&x.server.shards[x.t.Loop()])
+	x.abandonConn()
 	if x.held {
-		x.backend.inFlight.Add(-1)
+		x.backend.load.InFlight.Add(-1)
 	}
 	if x.retrying {
-		x.route.pool.endRetry()
+		x.pool.endRetry()
 	}
+	x.leaveLimits()
 	if x.form != nil {
 		x.client.listener.ended[Internal].Add(1)
 	}
@@ -142,20 +178,22 @@ func (x *exchange) serveRequest() step {
 	if string(x.req.Path) == x.form.healthPath {
 		return x.respond(x.client.listener.readiness())
 	}
-	table := x.server.table.Load()
-	x.route = table.lookup(x.client.listener.name, x.req.Host, x.req.Path)
-	switch {
-	case len(x.req.Path) == 1 && x.req.Path[0] == '*':
+	if len(x.req.Path) == 1 && x.req.Path[0] == '*' {
 		return x.respond(answerOptions)
-	case x.route == nil:
-		return x.refuse(faultNoRoute)
 	}
-	if f = x.admit(); f != nil {
+	if f = x.findRoute(); f == nil {
+		f = x.admit()
+	}
+	if f != nil {
 		return x.refuse(f)
 	}
-	if x.route.respond != nil {
+	switch {
+	case x.route.respond != nil:
 		return x.respond(x.route.respond)
+	case x.route.redirect != nil:
+		return x.redirect()
 	}
+	x.choosePool()
 	for {
 		f = x.pick()
 		if f == nil {
@@ -170,11 +208,11 @@ func (x *exchange) serveRequest() step {
 		if f == nil {
 			f = x.retryStatus()
 		}
-		if f == nil {
+		if f = x.cutFault(f); f == nil {
 			break
 		}
 		x.leaveBackend(f)
-		if !x.mayRetry(f) {
+		if f != faultStatus && !x.mayRetry(f) { // that one is decided, and its answer given up
 			return x.refuse(f)
 		}
 	}
@@ -182,6 +220,7 @@ func (x *exchange) serveRequest() step {
 	if f == nil && x.resp.Status == 101 {
 		f = x.tunnel()
 	}
+	f = x.cutFault(f)
 	x.leaveBackend(f)
 	x.aborted = f != nil
 	return x.finish(f)
@@ -189,14 +228,16 @@ func (x *exchange) serveRequest() step {
 
 // finish ends an exchange: counts and logs it, gives buffers back and says what the connection does next.
 func (x *exchange) finish(f *fault) step {
+	x.client.phase = isIdle
 	x.count(f)
 	behind := !x.in.empty() || !x.up.in.empty()
 	x.releaseBuffers()
 	if x.retrying {
-		x.route.pool.endRetry()
+		x.pool.endRetry()
 		x.retrying = false
 	}
-	x.form, x.backend = nil, nil
+	x.leaveLimits()
+	x.form, x.pool, x.member, x.backend = nil, nil, nil, nil
 	clear(x.tried[:])
 	switch {
 	case x.aborted:
@@ -219,13 +260,16 @@ func (x *exchange) count(f *fault) {
 	if f != nil {
 		r.Reason, r.Detail = f.reason, f.detail
 	}
+	if x.client.killed && (f != nil || r.Status == 101) { // to a tunnel it looks like an orderly end
+		r.Reason, r.Detail = Drained, detailKilled
+	}
 	r.Total = x.t.Now().Sub(r.Time)
 	r.RequestBytes, r.Tries = x.up.bytes, x.tries
 	if x.route != nil {
 		r.Route = x.route.name
-		if x.route.pool != nil {
-			r.Pool = x.route.pool.name
-		}
+	}
+	if x.pool != nil {
+		r.Pool = x.pool.name
 	}
 	if x.backend != nil {
 		r.Backend = x.backend.name
@@ -243,15 +287,15 @@ func (x *exchange) count(f *fault) {
 
 // countTraffic counts the exchange on its route. A tunnel took as long as its 101.
 func (x *exchange) countTraffic() {
-	r, tr, pool := &x.rec, &x.client.listener.unrouted, (*Pool)(nil)
+	r, tr := &x.rec, &x.client.listener.unrouted
 	if x.route != nil {
-		tr, pool = x.route.traffic, x.route.pool
+		tr = x.route.traffic
 	}
 	took := r.Total
 	if r.Status == 101 {
 		took = r.Head + r.Connect + r.FirstByte
 	}
-	tr.count(x.server, x.t.Loop(), r.Status/100, pool, x.backend, took)
+	tr.count(x.server, x.t.Loop(), r.Status/100, x.pool, x.backend, took)
 }
 
 // explain writes down the cause of a failure, which the access log's fixed words leave out.

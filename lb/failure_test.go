@@ -15,7 +15,7 @@ const ok2 = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi"
 func TestNoRoute(t *testing.T) {
 	onEngines(t, func(t *testing.T, kind string) {
 		n := start(t, setup{kind: kind, backends: addrs(lbtest.New(t, lbtest.OK("hi"))), routes: []RouteConfig{
-			{Name: "one", Listeners: []string{"main"}, Hosts: []string{"b.test"}, Forward: &Forward{Pool: "p"}},
+			{Name: "one", Listeners: []string{"main"}, Hosts: []string{"b.test"}, Forward: &Forward{Pools: []WeightedPool{{Pool: "p", Weight: 1}}}},
 		}})
 		c := n.dial()
 		c.say(get("/"))
@@ -271,28 +271,28 @@ func TestResetBeforeAnswer(t *testing.T) {
 }
 
 func TestRetryBudget(t *testing.T) {
-	p := newPool(&PoolConfig{Name: "p"}, nil)
+	p := newPool(&PoolConfig{Name: "p"})
 	for i := range retryBudgetMin {
-		if !p.beginRetry(retryBudgetPercent) {
+		if !p.beginRetry(retryBudgetPercent, false) {
 			t.Fatalf("retry %d refused", i)
 		}
 	}
-	if p.beginRetry(retryBudgetPercent) {
+	if p.beginRetry(retryBudgetPercent, false) {
 		t.Error("a pool without traffic takes more retries than the floor")
 	}
 	p.endRetry()
-	if !p.beginRetry(retryBudgetPercent) {
+	if !p.beginRetry(retryBudgetPercent, false) {
 		t.Error("a place given back is not taken")
 	}
 	b := &Backend{}
-	b.inFlight.Store(50)
-	p.members = []member{{backend: b, weight: 1}}
+	b.load.InFlight.Store(50)
+	p.members = []*member{{backend: b, weight: 1}}
 	for i := retryBudgetMin; i < 10; i++ {
-		if !p.beginRetry(retryBudgetPercent) {
+		if !p.beginRetry(retryBudgetPercent, false) {
 			t.Fatalf("retry %d of 50 requests refused", i)
 		}
 	}
-	if p.beginRetry(retryBudgetPercent) {
+	if p.beginRetry(retryBudgetPercent, false) {
 		t.Error("more than a fifth")
 	}
 }

@@ -18,6 +18,8 @@ type fault struct {
 	retry  retry
 	on     RetryOn // what the route must allow, if retry is elsewhere
 	cause  error   // nil where detail says all
+
+	retryAfter string // seconds, of a 503; empty: the usual
 }
 
 // retry is where another try may succeed.
@@ -43,13 +45,29 @@ func (f *fault) ofBackend() bool {
 
 // Faults that need no cause. They are values: never written to.
 var (
-	faultNoRoute   = &fault{reason: NoRoute, status: 404, detail: "no_route"}
-	faultNoBackend = &fault{reason: NoBackend, status: 503, detail: "no_eligible_backend"}
-	faultTruncated = &fault{reason: BackendTruncated, status: 502, detail: "ended_early"}
-	faultInterim   = &fault{reason: BackendAborted, status: 502, detail: "too_many_interim_answers"}
-	faultBodySize  = &fault{reason: Limited, status: 413, detail: "body_size"}
+	faultNoRoute      = &fault{reason: NoRoute, status: 404, detail: "no_route"}
+	faultNoBackend    = &fault{reason: NoBackend, status: 503, detail: "no_eligible_backend"}
+	faultUnseated     = &fault{reason: NoBackend, status: 503, detail: "no_eligible_backend"} // of one that waited
+	faultQueueFull    = &fault{reason: QueueFull, status: 503, detail: "connections"}
+	faultQueueTimeout = &fault{reason: QueueTimeout, status: 503, detail: "connections"}
+	faultTruncated    = &fault{reason: BackendTruncated, status: 502, detail: "ended_early"}
+	faultInterim      = &fault{reason: BackendAborted, status: 502, detail: "too_many_interim_answers"}
+	faultBodySize     = &fault{reason: Limited, status: 413, detail: "body_size"}
+	// A part of the head is longer than the host's routes have it tested.
+	faultLongPath  = &fault{reason: BadRequest, status: 414, detail: "path_bytes"}
+	faultLongQuery = &fault{reason: BadRequest, status: 414, detail: "query_bytes"}
+	faultLongField = &fault{reason: BadRequest, status: 431, detail: "field_bytes"}
+	// faultDenied and faultConcurrency: a policy of the route says so.
+	faultDenied      = &fault{reason: Denied, status: 403, detail: "address"}
+	faultConcurrency = &fault{reason: Limited, status: 503, detail: "concurrency"}
+	// faultRedirectLoop: the route's redirect leads to what was asked, so the client would come back for ever.
+	faultRedirectLoop = &fault{reason: NoRoute, status: 508, detail: "redirect_loop"}
+	// faultNoHost: a redirect needs the client's host, and an HTTP/1.0 client named none.
+	faultNoHost = &fault{reason: BadRequest, status: 400, detail: "no_host"}
 	// faultStatus is a whole answer that the route does not want: no failure of the backend's, and never the client's.
 	faultStatus = &fault{reason: OK, detail: "status_5xx", retry: elsewhere, on: OnStatus5xx}
+	// faultCut: the backend has drained, and what is still open there ends.
+	faultCut = &fault{reason: Drained, status: 503, detail: "backend_drained", retry: elsewhere, on: OnReset}
 	// faultGone: the client has reset its connection while an answer was awaited or under way. Its FIN alone is no such thing.
 	faultGone    = &fault{reason: ClientAborted, detail: "gone"}
 	faultStalled = &fault{reason: ClientTimeout, detail: "write_stall"}

@@ -14,6 +14,7 @@ import (
 	"runtime"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -63,6 +64,20 @@ type setup struct {
 	tls      Terminator
 	log      func(*Record) // before the journal's
 	unlogged bool          // no journal, only log
+	logger   *slog.Logger  // of the server
+	events   func(Event)
+	clock    *clock // the real one
+}
+
+// clock is the time of a server, which a test sets forward.
+type clock struct{ ahead atomic.Int64 }
+
+func (c *clock) now() time.Time { return time.Now().Add(time.Duration(c.ahead.Load())) }
+
+// pass sets it forward and lets the server see it.
+func (c *clock) pass(n *node, d time.Duration) {
+	c.ahead.Add(int64(d))
+	n.tick(c.now())
 }
 
 func start(t *testing.T, cfg setup) *node {
@@ -72,7 +87,10 @@ func start(t *testing.T, cfg setup) *node {
 		t.Fatal(err)
 	}
 	n := &node{t: t, engine: engine, before: cfg.log, logged: make(chan struct{}, 1<<16)}
-	options := Options{Engine: engine, Terminator: cfg.tls, AccessLog: n.log, Node: "n1"}
+	options := Options{Engine: engine, Terminator: cfg.tls, AccessLog: n.log, Node: "n1", Logger: cfg.logger, OnEvent: cfg.events}
+	if cfg.clock != nil {
+		options.now = cfg.clock.now
+	}
 	if cfg.unlogged {
 		options.AccessLog = cfg.log
 	}
@@ -102,7 +120,7 @@ func (n *node) serve(cfg setup) {
 	}
 	routes := cfg.routes
 	if routes == nil {
-		routes = []RouteConfig{{Name: "all", Listeners: []string{"main"}, Forward: &Forward{Pool: "p", Timeouts: cfg.forward}}}
+		routes = []RouteConfig{{Name: "all", Listeners: []string{"main"}, Forward: &Forward{Pools: []WeightedPool{{Pool: "p", Weight: 1}}, Timeouts: cfg.forward}}}
 	}
 	table, err := NewTable(routes, []*Pool{n.NewPool(pool)})
 	if err != nil {

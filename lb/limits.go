@@ -36,6 +36,8 @@ const (
 	idlePerBackend = 4096
 	// Connections of one listener on this node.
 	listenerConnectionsMax = 1 << 20
+	// What a client that is bound to a draining backend has to finish, and an open request there.
+	drainTimeout = 60 * time.Second
 	// Retries of one request; the first try and a fresh connection for a stale one are not counted.
 	retryAttempts = 1
 	// Retries may be a fifth of the requests in flight at a pool, else a pool in trouble gets twice its load.
@@ -75,16 +77,47 @@ const (
 	// What a queued write may hold while both directions of a connection move: one large buffer in records, of which the first of
 	// a connection are small. Who fills it all the same makes us write without reading (RFC 8446 4.6.3) and is cut off.
 	queuedBytesMax = loop.BulkBytes + loop.BufferBytes
+	// Reads from a backend's connection for one read of TLS. A record takes two or three; more bring nothing but records without data.
+	wireReadsMax = 64
+	// How often it is looked at what a backend has acknowledged of a connection that is to be closed and to have its slot free.
+	settlePause = 5 * time.Millisecond
+	// Backends with room that a request asks whose own has none, before it waits: others may see the same room.
+	roomTriesMax = 3
+	// How soon the first in a backend's line asks other loops again for an idle connection that they say they have.
+	stealAgain = 10 * time.Millisecond
+	// What is wrong with a backend's TLS is wrong with each of its connections: one line a minute says so.
+	backendWarningSeconds = 60
 	// Retry-After of an answer that says no backend is eligible: about the time checks need to see one come back.
 	retryAfterSeconds = "5"
-	// How often a loop is asked again for its parked connections when it does not answer (20 ms each).
-	closeMissesMax = 100
+	// Retry-After of a route in maintenance that says nothing else.
+	maintenanceRetryAfter = time.Minute
+	// A path, a query or a field's values for which a host has a regular expression, or conditions on the query. The longest that other
+	// servers take; each regular expression may cost some 50 ns an octet, and a head may have 64 KiB of them.
+	testedBytesMax = 8 << 10
+	// Lines of X-Forwarded-For that are looked at for a client's address: each proxy of ours has added at most one.
+	forwardedLinesMax = 16
+	// The longest form of an address in there: IPv6 that holds IPv4, with brackets and a port, and some room for a zone.
+	forwardedAddressBytesMax = 80
+	// How long it is waited for what a loop says of its connections: one that is stalled is not worth more.
+	askTimeout = 2 * time.Second
+	// Connections that are looked at before other tasks have a turn: some 20 µs.
+	visitPause = 1024
 	// Exchanges kept for reuse by each loop; a few KiB each.
 	spareExchangesMax = 256
 	// What the log shows of a head that was refused: enough to recognise it.
 	refusedLineBytesMax = 512
 	// Backends that one request may be sent to.
 	triedBackendsMax = retryAttemptsMax + 1
+	// How often what only time changes is looked at: a ramp then has steps of a tenth in its shortest form, and whoever is ejected
+	// for the shortest time is out for twice that at most.
+	keepInterval = time.Second
+	// The share of its weight with which a backend starts slowly, and the steps in which whole weights are counted meanwhile.
+	slowStartLeast = 0.1
+	rampSteps      = 100
+	// An ejection lasts for so many times the pool's base time at most, however often the backend fails again.
+	ejectionRowMax = 10
+	// In an idle time a session's cookie is written anew so often at most: an answer with a cookie is not cached.
+	sessionRenewals = 10
 )
 
 // after returns when a timeout that begins now ends; the zero time if it is Off.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"lbd/lb/lbtest"
+	"lbd/lb/loop"
 )
 
 func TestRequestsPerConnection(t *testing.T) {
@@ -114,23 +115,27 @@ func TestHealthPath(t *testing.T) {
 }
 
 // busy counts the connections that are not parked.
-func busy(n *node) int64 {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	l := n.listeners["main"]
-	all := l.connections.Load()
-	for i := range l.parked {
-		all -= l.parked[i].count.Load()
+func busy(n *node) (count int) {
+	for _, some := range n.askLoops(func(t *loop.Task) (infos []ConnectionInfo) {
+		n.shards[t.Loop()].clients.visit(t, func(cc *clientConn) bool {
+			if cc.next == nil {
+				infos = append(infos, cc.info())
+			}
+			return true
+		})
+		return infos
+	}) {
+		count += len(some)
 	}
-	return all
+	return count
 }
 
 // limited is a setup whose one route takes bodies of 10 bytes.
 func limited(kind string, backends ...*lbtest.Backend) setup {
 	return setup{kind: kind, backends: addrs(backends...), routes: []RouteConfig{
-		{Name: "all", Listeners: []string{"main"}, Forward: &Forward{Pool: "p"}, BodyBytesMax: 10},
+		{Name: "all", Listeners: []string{"main"}, Forward: &Forward{Pools: []WeightedPool{{Pool: "p", Weight: 1}}}, BodyBytesMax: 10},
 		{Name: "own", Listeners: []string{"main"}, Matches: []Match{{Prefix: "/own"}}, Respond: &Respond{Status: 200, Body: "own"}, BodyBytesMax: 10},
-		{Name: "free", Listeners: []string{"main"}, Matches: []Match{{Prefix: "/free"}}, Forward: &Forward{Pool: "p"}},
+		{Name: "free", Listeners: []string{"main"}, Matches: []Match{{Prefix: "/free"}}, Forward: &Forward{Pools: []WeightedPool{{Pool: "p", Weight: 1}}}},
 	}}
 }
 
@@ -216,8 +221,8 @@ func TestEncodedSlash(t *testing.T) {
 	onEngines(t, func(t *testing.T, kind string) {
 		b := lbtest.New(t, lbtest.OK("hi"))
 		n := start(t, setup{kind: kind, backends: addrs(b), routes: []RouteConfig{
-			{Name: "strict", Listeners: []string{"main"}, Forward: &Forward{Pool: "p"}},
-			{Name: "loose", Listeners: []string{"main"}, Matches: []Match{{Prefix: "/files"}}, Forward: &Forward{Pool: "p"}, EncodedSlash: true},
+			{Name: "strict", Listeners: []string{"main"}, Forward: &Forward{Pools: []WeightedPool{{Pool: "p", Weight: 1}}}},
+			{Name: "loose", Listeners: []string{"main"}, Matches: []Match{{Prefix: "/files"}}, Forward: &Forward{Pools: []WeightedPool{{Pool: "p", Weight: 1}}}, EncodedSlash: true},
 		}})
 		c := n.dial()
 		c.say(get("/files/a%2fb%5c"))
@@ -406,8 +411,8 @@ func steady(send func(piece string)) {
 func TestA46SteadyUpload(t *testing.T) {
 	onEngines(t, func(t *testing.T, kind string) {
 		n := start(t, setup{kind: kind, backends: addrs(lbtest.New(t, lbtest.Echo)), routes: []RouteConfig{
-			{Name: "all", Listeners: []string{"main"}, Forward: &Forward{Pool: "p", Timeouts: RouteTimeouts{BodyIdle: steadyIdle}}},
-			{Name: "hasty", Listeners: []string{"main"}, Matches: []Match{{Prefix: "/hasty"}}, Forward: &Forward{Pool: "p", Timeouts: RouteTimeouts{BodyIdle: short}}},
+			{Name: "all", Listeners: []string{"main"}, Forward: &Forward{Pools: []WeightedPool{{Pool: "p", Weight: 1}}, Timeouts: RouteTimeouts{BodyIdle: steadyIdle}}},
+			{Name: "hasty", Listeners: []string{"main"}, Matches: []Match{{Prefix: "/hasty"}}, Forward: &Forward{Pools: []WeightedPool{{Pool: "p", Weight: 1}}, Timeouts: RouteTimeouts{BodyIdle: short}}},
 		}})
 		c := n.dial()
 		c.say("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 18\r\n\r\n")

@@ -26,6 +26,7 @@ type ListenerConfig struct {
 	Trusted     []netip.Prefix // proxies of ours: what they say of their clients is kept
 	Forwarded   bool           // backends get Forwarded (RFC 7239), too
 	Underscores bool           // backends get X_Forwarded_For and its like as they came
+	DeferAccept bool           // the kernel keeps a connection until its first bytes have come, or for RequestHead; where it cannot: ignored
 	HealthPath  string         // answered by the listener: 200, or 503 while it leaves; empty: none
 }
 
@@ -84,6 +85,9 @@ func newForm(cfg *ListenerConfig) *listenerForm {
 		underscores: cfg.Underscores,
 		healthPath:  cfg.HealthPath,
 	}
+	for i := range f.trusted {
+		f.trusted[i] = unmapped(f.trusted[i])
+	}
 	if cfg.Limits.HeadBytes > 0 {
 		f.limits.HeadBytes = cfg.Limits.HeadBytes
 	}
@@ -124,7 +128,21 @@ func (s *Server) Listen(cfg ListenerConfig) error {
 	s.mu.Lock()
 	s.listeners[cfg.Name] = l
 	s.mu.Unlock()
+	l.deferAccept(cfg.DeferAccept, form.timeouts.RequestHead)
 	return nil
+}
+
+// deferAccept leaves connections that say nothing to the kernel, or no longer. It is an optimisation: a listener without it serves all
+// the same.
+func (l *listener) deferAccept(on bool, wait time.Duration) {
+	if !on {
+		wait = 0
+	}
+	for _, s := range l.sockets {
+		if err := s.on.SetDeferAccept(wait); err != nil {
+			l.server.log.Warn("defer_accept has no effect", "listener", l.name, "address", s.address, "cause", err)
+		}
+	}
 }
 
 // socket is one bound address.
@@ -199,7 +217,9 @@ func (l *listener) close() {
 	for _, s := range l.sockets {
 		s.on.Close()
 	}
-	l.server.options.Engine.Go(l.closeParked)
+	for i := range l.parked {
+		l.server.options.Engine.GoOn(i, l.closeParked)
+	}
 }
 
 // leaving reports whether connections of the listener should end with the request that they are at.

@@ -3,31 +3,36 @@ package lb
 import (
 	"cmp"
 	"math/rand/v2"
-	"slices"
 	"sync/atomic"
 	"time"
 
 	"lbd/lb/balance"
 )
 
-// PoolConfig is a pool as the publisher compiles it.
-type PoolConfig struct {
-	Name           string
-	Backends       []BackendConfig
-	ConnectTimeout time.Duration // 3 s
-	IdleTimeout    time.Duration // an unused connection's life; 4 s, or 1 s less than the backend announces
-	IdlePerBackend int           // idle connections kept per backend, over all loops; 4096
-}
-
-// Pool is a set of backends that answer the same requests. Its configuration never changes; which backends are eligible
+// Pool is a set of backends that answer the same requests. Its configuration never changes; which backends take requests
 // does, by one atomic store.
 type Pool struct {
-	name           string
-	connectTimeout time.Duration
-	idleTimeout    time.Duration
-	idlePerBackend int
-	members        []member
-	eligible       atomic.Pointer[eligible]
+	name               string
+	server             *Server // nil: a pool without backends, for a table that is not served
+	connectTimeout     time.Duration
+	idleTimeout        time.Duration
+	idlePerBackend     int
+	maxPerBackend      int           // 0: no limit
+	connectionRequests int           // likewise
+	connectionAge      time.Duration // likewise
+	queue              *Queue
+	balance            Balance
+	hashOn             HashOn
+	persistence        *SessionPersistence
+	slowStart          time.Duration
+	drainTimeout       time.Duration
+	failOpen           int
+	ejection           *Ejection
+
+	members []*member
+	maglev  *balance.Maglev // of all members; nil if balance is another, or nobody has a weight
+	choice  atomic.Pointer[choice]
+	next    atomic.Pointer[Pool] // the form that has replaced this one; nil if none has
 
 	_     [64]byte
 	turn  atomic.Uint64
@@ -35,82 +40,108 @@ type Pool struct {
 	_     [64]byte
 }
 
+// member is a backend in its place in a pool, as configured, and its standing there.
 type member struct {
 	backend *Backend
-	weight  int
+	*standing
+	weight     int
+	backup     bool
+	state      BackendState
+	cutOff     bool
+	drainSince time.Time
+	mark       uint64 // that names it in a session's cookie
 }
 
-// eligible is what Pick reads: immutable.
-type eligible struct {
-	backends []*Backend
-	policy   balance.Policy // nil if nobody may be picked
-}
-
-func newPool(cfg *PoolConfig, members []member) *Pool {
+func newPool(cfg *PoolConfig) *Pool {
 	p := &Pool{
-		name:           cfg.Name,
-		connectTimeout: cmp.Or(cfg.ConnectTimeout, connectTimeout),
-		idleTimeout:    cmp.Or(cfg.IdleTimeout, backendIdleTimeout),
-		idlePerBackend: cmp.Or(cfg.IdlePerBackend, idlePerBackend),
-		members:        members,
+		name:               cfg.Name,
+		connectTimeout:     cmp.Or(cfg.ConnectTimeout, connectTimeout),
+		idleTimeout:        cmp.Or(cfg.IdleTimeout, backendIdleTimeout),
+		idlePerBackend:     max(0, cmp.Or(cfg.IdlePerBackend, idlePerBackend)),
+		maxPerBackend:      cfg.MaxPerBackend,
+		connectionRequests: cfg.ConnectionRequests,
+		connectionAge:      cfg.ConnectionAge,
+		queue:              cfg.Queue,
+		balance:            cfg.Balance,
+		hashOn:             cfg.HashOn,
+		persistence:        cfg.Persistence.withDefaults(),
+		slowStart:          cfg.SlowStart,
+		drainTimeout:       cmp.Or(cfg.DrainTimeout, drainTimeout),
+		failOpen:           cfg.FailOpen,
+		ejection:           cfg.Ejection,
 	}
 	// A random start: nodes that boot together must not send their first requests to the same backend.
 	p.turn.Store(rand.Uint64())
-	p.refresh()
+	p.choice.Store(&choice{})
 	return p
+}
+
+// join gives the pool its members. before is the pool that had the name until now, nil if it is new: its turn, and what it has
+// learnt of backends that stay, go on.
+func (p *Pool) join(cfg *PoolConfig, backends []*Backend, before *Pool) {
+	known := make(map[*Backend]*member)
+	if before != nil {
+		p.turn.Store(before.turn.Load())
+		p.choice.Store(&choice{failOpen: before.FailOpen()})
+		for _, m := range before.members {
+			known[m.backend] = m
+		}
+	}
+	for i := range cfg.Backends {
+		c := &cfg.Backends[i]
+		m := &member{
+			backend: backends[i], weight: max(c.Weight, 0), backup: c.Backup,
+			state: c.State, cutOff: c.CutOff, drainSince: c.DrainSince, mark: sessionMark(cfg.Name, c.Name),
+		}
+		if old := known[m.backend]; old != nil {
+			m.standing = old.standing
+		} else {
+			m.standing = &standing{fresh: before == nil}
+		}
+		p.members = append(p.members, m)
+	}
+	if p.balance == Maglev {
+		p.maglev = p.newMaglev(cfg, before)
+	}
+}
+
+// newMaglev makes the table, or takes over the one before if it would be the same: it costs some milliseconds.
+func (p *Pool) newMaglev(cfg *PoolConfig, before *Pool) *balance.Maglev {
+	same := before != nil && before.maglev != nil && len(before.members) == len(p.members)
+	names, weights := make([]string, len(p.members)), make([]int, len(p.members))
+	for i, m := range p.members {
+		names[i], weights[i] = cfg.Backends[i].Name, m.weight
+		same = same && before.members[i].mark == m.mark && before.members[i].weight == m.weight
+	}
+	if same {
+		return before.maglev
+	}
+	return balance.NewMaglev(names, weights)
 }
 
 // Name returns the pool's name.
 func (p *Pool) Name() string { return p.name }
 
-// refresh compiles who is eligible now. The turn goes on where it was. Only the publisher calls it.
-func (p *Pool) refresh() {
-	next := &eligible{}
-	var weights []int
-	for _, m := range p.members {
-		if m.backend.ineligible || m.weight <= 0 || !m.backend.address.Load().IsValid() {
-			continue
-		}
-		next.backends = append(next.backends, m.backend)
-		weights = append(weights, m.weight)
+// latest is the form of the pool that is served now.
+func (p *Pool) latest() *Pool {
+	for next := p.next.Load(); next != nil; next = p.next.Load() {
+		p = next
 	}
-	if policy := balance.NewRoundRobin(weights); policy != nil {
-		next.policy = policy
-	}
-	p.eligible.Store(next)
+	return p
 }
 
-// pick returns the backend whose turn it is, one that is not in tried if there is any, and nil if none is eligible. A retry
-// takes no turn: else the backend behind the one that fails would get nothing but retries, and that one every first try.
-func (p *Pool) pick(tried []*Backend) *Backend {
-	e := p.eligible.Load()
-	if e.policy == nil {
-		return nil
-	}
-	if len(tried) == 0 {
-		return e.backends[e.policy.Pick(p.turn.Add(1))]
-	}
-	var picked *Backend
-	for range len(e.backends) {
-		picked = e.backends[e.policy.Pick(rand.Uint64())]
-		if !slices.Contains(tried, picked) {
-			return picked
-		}
-	}
-	for _, b := range e.backends {
-		if !slices.Contains(tried, b) {
-			return b
-		}
-	}
-	return picked
-}
+// FailOpen reports whether so few backends are eligible that all take requests.
+func (p *Pool) FailOpen() bool { return p.choice.Load().failOpen }
 
 // beginRetry takes a place in the retry budget, which the caller gives back with endRetry. The budget is a share of the
-// requests in flight, in percent.
-func (p *Pool) beginRetry(percent int) bool {
+// requests in flight, in percent; left says that the one that asks is no longer counted among them.
+func (p *Pool) beginRetry(percent int, left bool) bool {
 	active := int64(0)
+	if left {
+		active = 1
+	}
 	for _, m := range p.members {
-		active += m.backend.inFlight.Load()
+		active += m.backend.load.InFlight.Load()
 	}
 	if p.retry.Add(1) <= max(retryBudgetMin, active*int64(percent)/100) {
 		return true
@@ -124,6 +155,7 @@ func (p *Pool) endRetry() { p.retry.Add(-1) }
 // PoolStats is a snapshot of one pool.
 type PoolStats struct {
 	Name     string
+	FailOpen bool // so few are eligible that all take requests
 	Backends []PoolBackendStats
 }
 
@@ -131,12 +163,31 @@ type PoolStats struct {
 type PoolBackendStats struct {
 	BackendStats
 	Weight int
+	Backup bool
+	State  BackendState
+	// Takes is whether it takes new requests in this pool now, and Why says why not in words ("down", "ejected until …", "drains",
+	// "maintenance", "weight 0", "backup", "no address"); where it takes them in spite of that, Why says so, too.
+	Takes bool
+	Why   string
+	// Effective is its weight now: less than Weight while it starts slowly, 0 while it takes no new requests.
+	Effective    float64
+	Ejections    int64     // so far, in this pool
+	EjectedUntil time.Time // zero: it is not
 }
 
+// stats is called under Server.mu.
 func (p *Pool) stats() PoolStats {
-	s := PoolStats{Name: p.name}
-	for _, m := range p.members {
-		s.Backends = append(s.Backends, PoolBackendStats{BackendStats: m.backend.stats(), Weight: m.weight})
+	c := p.choice.Load()
+	s := PoolStats{Name: p.name, FailOpen: c.failOpen}
+	for i, m := range p.members {
+		b := PoolBackendStats{
+			BackendStats: m.backend.stats(), Weight: m.weight, Backup: m.backup, State: m.state,
+			Ejections: m.ejections, EjectedUntil: m.ejectedUntil,
+		}
+		if i < len(c.seats) {
+			b.Takes, b.Why, b.Effective = c.seats[i].takes, p.explain(c, i), c.seats[i].weight(m)
+		}
+		s.Backends = append(s.Backends, b)
 	}
 	return s
 }

@@ -14,7 +14,7 @@ const (
 	ClientTimeout
 	// BadRequest: what the client sent is not HTTP (or not TLS) as we accept it.
 	BadRequest
-	// NoRoute: no route of the listener matches.
+	// NoRoute: no route of the listener matches, or the one that does redirects to itself.
 	NoRoute
 	// NoBackend: the pool has no eligible backend.
 	NoBackend
@@ -32,9 +32,9 @@ const (
 	QueueTimeout
 	// Limited: a limit of the configuration refused it.
 	Limited
-	// Denied: a policy refused it.
+	// Denied: a policy refused it, or the maintenance of its route.
 	Denied
-	// Drained: the node or the listener was going away.
+	// Drained: the node, the listener or the backend was going away.
 	Drained
 	// Shed: the node had no capacity left.
 	Shed
@@ -43,6 +43,9 @@ const (
 
 	reasonCount = iota
 )
+
+// detailKilled is the detail of what an operator has ended, which is Drained.
+const detailKilled = "killed"
 
 var reasonWords = [reasonCount]string{
 	"ok", "client_aborted", "client_timeout", "bad_request", "no_route", "no_backend", "connect_failed", "backend_timeout",

@@ -53,7 +53,7 @@ type Record struct {
 
 	Line                      []byte // of a head that was refused, its first bytes as they came, to the end of the line
 	Target                    []byte // as it came; nil, like all that follows, if the head was refused
-	Method, Host, Path, Query []byte // as matched and forwarded
+	Method, Host, Path, Query []byte // as matched, before any rewrite
 	Minor                     int    // HTTP/1.Minor
 	UserAgent, Referer        []byte
 	RequestID                 []byte // nil without an exchange
@@ -71,6 +71,7 @@ type Record struct {
 	// How long each phase took. Times are the loop's: one clock reading per round.
 	Head      time.Duration // first byte of the head to its last
 	Connect   time.Duration // head to a connection of the last try
+	Queued    time.Duration // of that, in queues for a backend's connection
 	FirstByte time.Duration // from there to the head of the answer
 	Total     time.Duration // first byte of the head to the last of the answer
 }

@@ -27,6 +27,7 @@ func (x *exchange) readRequest() (step, *fault) {
 		n, err := x.req.Parse(x.in.bytes(), &form.limits)
 		if err == nil {
 			x.in.skip(n)
+			x.headBytes = n
 			return nextRequest, x.headRead()
 		}
 		if err != http1.ErrIncomplete {
@@ -71,10 +72,11 @@ func (x *exchange) begun() {
 		Time: x.t.Now(), Node: x.server.options.Node, Listener: l.name, Loop: x.t.Loop(), Client: x.client.remote(), TLS: x.client.facts,
 	}
 	x.closing, x.aborted, x.interim = false, false, false
-	x.tries, x.wantFresh = 0, false
-	x.route, x.requestBy, x.tryBy = nil, time.Time{}, time.Time{}
+	x.tries, x.wantFresh, x.cookies = 0, false, x.cookies[:0]
+	x.route, x.pool, x.member, x.requestBy, x.tryBy = nil, nil, nil, time.Time{}, time.Time{}
 	x.up.done, x.up.bytes, x.up.bytesMax = false, 0, math.MaxInt64
 	x.client.requests++
+	x.client.phase = inRequest
 	x.rec.RequestID = x.requestID()
 }
 
@@ -112,21 +114,6 @@ func isRequestID(id []byte) bool {
 	return true
 }
 
-// admit applies what the route demands of a request's head, and begins the request's own time.
-func (x *exchange) admit() *fault {
-	switch {
-	case x.req.EncodedSlash && !x.route.encodedSlash:
-		return badRequest(http1.ErrEncodedSlash)
-	case x.req.Framing == http1.Length && x.req.Length > x.route.bodyBytesMax:
-		return faultBodySize
-	}
-	x.up.bytesMax = x.route.bodyBytesMax
-	if x.route.pool != nil {
-		x.requestBy = after(x.rec.Time, x.route.timeouts.Request)
-	}
-	return nil
-}
-
 // inTime returns the deadline of what a try waits for: the given one, or the try's or the request's own if that is earlier.
 func (x *exchange) inTime(deadline time.Time) time.Time {
 	return earliest(earliest(deadline, x.tryBy), x.requestBy)
@@ -146,6 +133,9 @@ func badRequest(err error) *fault {
 
 // sendRequest sends the head, and with it what is at hand of the body. On a retry it sends the same bytes again.
 func (x *exchange) sendRequest() *fault {
+	if x.cut {
+		return faultCut
+	}
 	if x.first == nil {
 		if f := x.writeFirst(); f != nil {
 			return f
@@ -156,28 +146,32 @@ func (x *exchange) sendRequest() *fault {
 		// Both directions move from here on, and neither may wait for the other: await has the deadlines.
 		queued, deadline = queuedBytesMax, time.Time{}
 	}
+	if x.conn.tls != nil { // a read may write, and must not wait for that
+		queued, deadline = queuedBytesMax+2*len(x.first), time.Time{}
+	}
 	x.conn.c.SetQueued(queued)
 	x.conn.c.SetWriteDeadline(deadline)
 	x.up.broken = false // it may have been, in the try before
-	n, err := x.conn.c.Write(x.first)
+	n, err := x.conn.io.Write(x.first)
 	x.sentAt, x.sent, x.heard = x.t.Now(), n > 0, false
 	switch {
 	case err == nil:
 		return nil
 	case isTimeout(err):
 		return &fault{reason: BackendTimeout, status: 504, detail: "send", cause: err, retry: x.retryAfterSilence(), on: OnFirstByteTimeout}
-	case n == 0:
+	case n == 0 && x.conn.tls == nil:
 		return &fault{reason: BackendAborted, status: 502, detail: "send", cause: err, retry: x.retryAfterReset(), on: OnReset}
 	}
-	x.up.broken = true // it may have answered before it closed: the reader finds out
+	x.up.broken = true // it may have answered before it closed, or said why: the reader finds out
 	return nil
 }
 
 // writeFirst puts the head and the first of the body into x.first.
 func (x *exchange) writeFirst() *fault {
 	cc := x.client
+	x.path = x.route.rewrite.appendPath(x.path[:0], x.req.Path, x.prefix)
 	x.edit = http1.RequestEdit{
-		Host: x.hostIfNone(), ClientAddress: cc.address, Scheme: cc.scheme(), Port: cc.port, RequestID: x.rec.RequestID, Via: via,
+		Host: x.backendHost(), Path: x.path, Rules: x.route.request, ClientAddress: cc.address, Scheme: cc.scheme(), Port: cc.port, RequestID: x.rec.RequestID, Via: via,
 		Trusted: cc.trusted(x.form), Forwarded: x.form.forwarded, AllowUnderscores: x.form.underscores,
 	}
 	x.first = x.req.Append(x.t.Buffer()[:0], &x.edit)
@@ -194,12 +188,4 @@ func (x *exchange) writeFirst() *fault {
 	}
 	x.first = x.up.frame(x.first, data)
 	return nil
-}
-
-// hostIfNone is the backend's name where an HTTP/1.0 client named none: HTTP/1.1 demands one.
-func (x *exchange) hostIfNone() []byte {
-	if x.req.HasHost {
-		return nil
-	}
-	return []byte(x.backend.name)
 }

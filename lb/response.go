@@ -24,12 +24,13 @@ func (x *exchange) readResponse() *fault {
 			}
 			continue
 		case err != nil:
-			return &fault{reason: BackendAborted, status: 502, detail: err.Error()}
+			return &fault{reason: BackendAborted, status: 502, detail: err.Error(), cause: x.conn.mistaken(nil)}
 		}
 		in.skip(n)
 		if !x.resp.Interim() {
 			x.resp.StartBody(&x.down)
 			x.rec.FirstByte = x.t.Now().Sub(x.rec.Time) - x.rec.Head - x.rec.Connect
+			x.measure()
 			return nil
 		}
 		if interim++; interim > interimAnswersMax {
@@ -45,7 +46,13 @@ func (x *exchange) readResponse() *fault {
 // moreHead reads more of the answer's head.
 func (x *exchange) moreHead() *fault {
 	in := &x.conn.in
-	for {
+	// What TLS has decrypted already no socket knows of: there the first look is at once.
+	for look := x.conn.tls != nil; ; look = true {
+		if look {
+			if done, f := x.readHead(in); done || f != nil {
+				return f
+			}
+		}
 		timeouts := &x.route.timeouts
 		deadline := after(x.sentAt, timeouts.FirstByte)
 		if !x.up.done {
@@ -56,23 +63,29 @@ func (x *exchange) moreHead() *fault {
 		if f := x.await(loop.Want{Conn: x.conn.c, Read: true}, x.inTime(deadline)); f != nil {
 			return f
 		}
-		// Only now: a thousand requests that wait for slow backends hold no buffers for their answers.
-		n, err := x.conn.c.Read(in.room(x.t, http1.DefaultLimits.HeadBytes))
-		in.filled(n)
-		switch {
-		case n > 0:
-			x.heard = true
-			return nil
-		case err == loop.ErrWouldBlock:
-			if in.empty() {
-				in.free(x.t)
-			}
-			continue
-		case !x.heard:
-			return &fault{reason: BackendAborted, status: 502, detail: "no_answer", cause: err, retry: x.retryAfterReset(), on: OnReset}
-		}
-		return &fault{reason: BackendAborted, status: 502, detail: "answer_head", cause: err}
 	}
+}
+
+// readHead reads what has come of the answer's head, and reports whether anything has. It holds no buffer otherwise: a thousand
+// requests that wait for slow backends need none for their answers.
+func (x *exchange) readHead(in *window) (bool, *fault) {
+	n, err := x.conn.read(in.room(x.t, http1.DefaultLimits.HeadBytes))
+	in.filled(n)
+	switch {
+	case n > 0:
+		x.heard = true
+		return true, nil
+	case err == loop.ErrWouldBlock:
+		if in.empty() {
+			in.free(x.t)
+		}
+		return false, nil
+	case x.conn.tls != nil && x.conn.requests == 1 && !x.heard && isAlert(err):
+		return false, x.tlsFault(err, x.retryAfterReset())
+	case !x.heard:
+		return false, &fault{reason: BackendAborted, status: 502, detail: "no_answer", cause: err, retry: x.retryAfterReset(), on: OnReset}
+	}
+	return false, &fault{reason: BackendAborted, status: 502, detail: "answer_head", cause: x.conn.mistaken(err)}
 }
 
 // relayInterim passes an interim answer on. A client of HTTP/1.0 does not know them (RFC 9110 15.2).
@@ -94,8 +107,11 @@ func (x *exchange) sendResponse() *fault {
 	framing := x.resp.ClientFraming(x.req.Minor)
 	// An answer that comes before the request's end is the last: what follows on the connection is nobody's request.
 	x.closing = x.closing || !x.up.done || x.up.broken || framing == http1.UntilClose || x.lastRequest()
+	x.bindSplit()
+	x.bindSession()
 	x.reply = http1.ResponseEdit{
 		Framing: framing, Close: x.closing, Minor: x.req.Minor, Date: x.date(), Via: via,
+		Rules: x.route.response, Lines: x.cookies,
 	}
 	if x.out == nil { // the request will not be sent again: its buffer is free
 		x.out, x.first = x.first[:0], nil
@@ -181,7 +197,7 @@ func (x *exchange) moreBody() *fault {
 			in.widen(x.t)
 			x.wide = false
 		}
-		n, err := x.conn.c.Read(in.room(x.t, 1))
+		n, err := x.conn.read(in.room(x.t, 1))
 		in.filled(n)
 		switch {
 		case n > 0:
@@ -194,7 +210,7 @@ func (x *exchange) moreBody() *fault {
 		case err == io.EOF && x.down.EOF() == nil:
 			x.frameBody(nil) // the last chunk, if the client gets chunks
 			return nil
-		case err == io.EOF:
+		case err == io.EOF, err == errNoFarewell:
 			return faultTruncated
 		default:
 			return &fault{reason: BackendTruncated, status: 502, detail: "body", cause: err}

@@ -42,7 +42,7 @@ func (x *exchange) mayRetry(f *fault) bool {
 	case f.retry == never, rules.On&f.on == 0, x.tries > rules.Attempts, x.overdue(), x.server.draining.Load():
 		return false
 	case !x.retrying:
-		x.retrying = x.route.pool.beginRetry(rules.BudgetPercent)
+		x.retrying = x.pool.beginRetry(rules.BudgetPercent, !x.held)
 	}
 	return x.retrying
 }

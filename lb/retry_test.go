@@ -16,7 +16,7 @@ import (
 // retrying is a setup whose one route has these rules.
 func retrying(kind string, retry Retry, timeouts RouteTimeouts, backends ...*lbtest.Backend) setup {
 	return setup{kind: kind, backends: addrs(backends...), routes: []RouteConfig{
-		{Name: "all", Listeners: []string{"main"}, Forward: &Forward{Pool: "p", Retry: retry, Timeouts: timeouts}},
+		{Name: "all", Listeners: []string{"main"}, Forward: &Forward{Pools: []WeightedPool{{Pool: "p", Weight: 1}}, Retry: retry, Timeouts: timeouts}},
 	}}
 }
 
@@ -407,6 +407,59 @@ func TestA37SiblingUnlessTheRouteSaysSo(t *testing.T) {
 			if got := len(bad.Requests()); got != 1 {
 				t.Errorf("%s: the bad backend saw %d", name, got)
 			}
+		}
+	})
+}
+
+// TestRetryBudgetCountsAll: who asks for a retry is one of the requests in flight of which the budget is a share, though its try is
+// over.
+func TestRetryBudgetCountsAll(t *testing.T) {
+	onEngines(t, func(t *testing.T, kind string) {
+		const all = 5
+		var group sync.WaitGroup
+		group.Add(all)
+		var seen atomic.Int32
+		b := lbtest.New(t, func(c *lbtest.Conn) {
+			if _, err := c.ReadRequest(); err != nil {
+				return
+			}
+			if seen.Add(1) <= all {
+				group.Done()
+				group.Wait() // they fail together
+				c.Reset()
+				return
+			}
+			for end := time.Now().Add(patience); seen.Load() < 2*all && time.Now().Before(end); {
+				time.Sleep(time.Millisecond)
+			}
+			c.Say(ok2)
+		})
+		n := start(t, retrying(kind, Retry{BudgetPercent: 100}, RouteTimeouts{}, b))
+		var clients []*client
+		for i := range all {
+			c := n.dial()
+			c.say(get(fmt.Sprint("/", i)))
+			clients = append(clients, c)
+		}
+		for _, c := range clients {
+			c.expect("GET", 200, "hi")
+		}
+	})
+}
+
+// TestRetryStatusDecided: an answer that was given up for another try gets it, whatever happens meanwhile.
+func TestRetryStatusDecided(t *testing.T) {
+	onEngines(t, func(t *testing.T, kind string) {
+		bad := lbtest.New(t, lbtest.Answer("HTTP/1.1 500 Oh\r\nContent-Length: 0\r\n\r\n"))
+		var n *node
+		cfg := retrying(kind, Retry{On: OnStatus5xx}, RouteTimeouts{}, bad, lbtest.New(t, lbtest.OK("hi")))
+		cfg.pool.Ejection = &Ejection{ConsecutiveErrors: 1, BaseTime: time.Minute, MaxPercent: 50}
+		cfg.events = func(Event) { n.draining.Store(true) }
+		n = start(t, cfg)
+		for len(bad.Requests()) == 0 {
+			c := n.dial()
+			c.say(get("/"))
+			c.expect("GET", 200, "hi")
 		}
 	})
 }

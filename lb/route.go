@@ -1,236 +1,145 @@
 package lb
 
 import (
-	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
 	"math"
-	"slices"
+	"strconv"
+	"time"
+
+	"lbd/lb/http1"
 )
 
-// RouteConfig says what happens to the requests that it matches. Exactly one of Forward and Respond is set.
-type RouteConfig struct {
-	Name      string
-	Listeners []string // names
-	Hosts     []string // lower case; exact, or "*." and a suffix (one label); none: any host
-	Matches   []Match  // any of them; none: any request
-	Forward   *Forward
-	Respond   *Respond
-
-	BodyBytesMax int64 // of a request's body; 0: no limit
-	EncodedSlash bool  // a path may hold %2F or %5C
-}
-
-// Match is a condition on the normalised path: the whole of it, or its first segments. Both empty: any path.
-type Match struct {
-	Exact  string
-	Prefix string
-}
-
-// Forward sends the request to a pool.
-type Forward struct {
-	Pool     string
-	Timeouts RouteTimeouts
-	Retry    Retry
-}
-
-// Respond is a fixed answer.
-type Respond struct {
-	Status  int // 200 to 599
-	Body    string
-	Headers []Header // neither framing nor connection fields
-}
-
-// Header is one field of a fixed answer.
-type Header struct{ Name, Value string }
-
-// route is a compiled RouteConfig on one of its listeners: immutable once served, shared by every place of the table that
-// leads to it there.
+// route is a plan on one of its listeners: what it counts is that listener's. Immutable once served.
 type route struct {
-	name     string
+	*plan
 	listener string
 	traffic  *traffic // from the server, when the table is set
-	pool     *Pool    // nil: respond
+}
+
+// plan is a compiled RouteConfig: what happens to the requests that it takes. Immutable but for the turn of a split, and shared by
+// the listeners of its route.
+type plan struct {
+	name     string
+	hosts    []string
+	matches  []Match
+	priority int
+
+	pools    []*Pool // with redirect and respond nil: at least one
+	split    *split  // nil: the one pool, always
+	rewrite  rewrite
 	timeouts RouteTimeouts
 	retry    Retry
+	redirect *redirect
 	respond  *answer
 
+	request, response *http1.Rules  // nil: none
+	changes           *fieldChanges // nil: none
+	errorPages        []errorPage
+
+	maintenance  *maintenance
+	addresses    []*AddressRule
+	concurrency  []*Concurrency
 	bodyBytesMax int64
 	encodedSlash bool
 }
 
-func newRoute(cfg *RouteConfig, pools map[string]*Pool) (*route, error) {
-	r := &route{name: cfg.Name, bodyBytesMax: cmp.Or(cfg.BodyBytesMax, math.MaxInt64), encodedSlash: cfg.EncodedSlash}
+func newPlan(cfg *RouteConfig, pools map[string]*Pool) (*plan, error) {
+	p := &plan{
+		name: cfg.Name, hosts: cfg.Hosts, matches: cfg.Matches, priority: cfg.Priority,
+		bodyBytesMax: cmp.Or(cfg.BodyBytesMax, math.MaxInt64), encodedSlash: cfg.EncodedSlash,
+		addresses: cfg.Addresses, concurrency: cfg.Concurrency,
+	}
+	err1, err2 := p.planAction(cfg, pools), p.planFields(cfg)
+	if err := errors.Join(err1, err2); err != nil {
+		return nil, err
+	}
+	for _, a := range p.addresses {
+		a.compile()
+	}
+	p.maintenance = newMaintenance(cfg.Maintenance)
+	return p, nil
+}
+
+// planAction compiles the one action.
+func (p *plan) planAction(cfg *RouteConfig, pools map[string]*Pool) error {
+	actions := 0
+	for _, there := range [...]bool{cfg.Forward != nil, cfg.Redirect != nil, cfg.Respond != nil} {
+		if there {
+			actions++
+		}
+	}
 	switch {
-	case (cfg.Forward == nil) == (cfg.Respond == nil):
-		return nil, fmt.Errorf("route %q: needs exactly one action", cfg.Name)
+	case actions != 1:
+		return errors.New("needs exactly one action")
 	case cfg.Respond != nil:
-		r.respond = newAnswer(cfg.Respond)
-		return r, nil
-	}
-	r.pool = pools[cfg.Forward.Pool]
-	if r.pool == nil {
-		return nil, fmt.Errorf("route %q: no pool %q", cfg.Name, cfg.Forward.Pool)
-	}
-	r.timeouts, r.retry = cfg.Forward.Timeouts.withDefaults(), cfg.Forward.Retry.withDefaults()
-	return r, nil
-}
-
-// Table leads from listener, host and path to a route. Immutable; a lookup allocates nothing and takes the same time with
-// one host as with 100,000.
-type Table struct {
-	listeners map[string]*hosts
-	pools     []*Pool
-	routes    []*route // each once for each of its listeners
-}
-
-// NewTable compiles routes, given oldest first: where two cannot be told apart the older one wins. It fails on a route
-// without a pool or with more or less than one action, and names every such route.
-func NewTable(routes []RouteConfig, pools []*Pool) (*Table, error) {
-	byName := make(map[string]*Pool, len(pools))
-	for _, p := range pools {
-		byName[p.name] = p
-	}
-	t := &Table{listeners: make(map[string]*hosts), pools: slices.Clone(pools)}
-	var errs []error
-	for i := range routes {
-		r, err := newRoute(&routes[i], byName)
-		if err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		t.add(&routes[i], r)
-	}
-	return t, errors.Join(errs...)
-}
-
-// on returns the route as one of its listeners has it: what it counts is that listener's.
-func (r *route) on(listener string) *route {
-	c := *r
-	c.listener = listener
-	return &c
-}
-
-func (t *Table) add(cfg *RouteConfig, r *route) {
-	for _, name := range cfg.Listeners {
-		r := r.on(name)
-		t.routes = append(t.routes, r)
-		h := t.listeners[name]
-		if h == nil {
-			h = &hosts{exact: make(map[string]*paths), wildcard: make(map[string]*paths)}
-			t.listeners[name] = h
-		}
-		if len(cfg.Hosts) == 0 {
-			h.any.add(cfg.Matches, r)
-		}
-		for _, host := range cfg.Hosts {
-			h.of(host).add(cfg.Matches, r)
-		}
-	}
-}
-
-// lookup returns the route of a request, nil if there is none. host is lower case without port, empty if the request named
-// none; path is normalised. Host: exact before wildcard before none; in each, path: exact before the longest prefix.
-func (t *Table) lookup(listener string, host, path []byte) *route {
-	h := t.listeners[listener]
-	if h == nil {
+		p.respond = newAnswer(cfg.Respond)
+		return nil
+	case cfg.Redirect != nil:
+		p.redirect = newRedirect(cfg.Redirect)
 		return nil
 	}
-	if r := h.exact[string(host)].lookup(path); r != nil {
-		return r
+	f := cfg.Forward
+	if len(f.Pools) == 0 {
+		return errors.New("needs a pool")
 	}
-	// A wildcard stands for one label, so there is one suffix to try.
-	if dot := bytes.IndexByte(host, '.'); dot > 0 {
-		if r := h.wildcard[string(host[dot+1:])].lookup(path); r != nil {
-			return r
+	for _, w := range f.Pools {
+		pool := pools[w.Pool]
+		if pool == nil {
+			return fmt.Errorf("no pool %q", w.Pool)
 		}
+		p.pools = append(p.pools, pool)
 	}
-	return h.any.lookup(path)
+	p.timeouts, p.retry = f.Timeouts.withDefaults(), f.Retry.withDefaults()
+	var err1, err2 error
+	p.split, err1 = newSplit(f)
+	p.rewrite, err2 = newRewrite(&f.Rewrite)
+	return errors.Join(err1, err2)
 }
 
-// hosts are the routes of one listener.
-type hosts struct {
-	exact    map[string]*paths
-	wildcard map[string]*paths // by what follows "*."
-	any      paths
+// planFields compiles what changes in the fields, and the error pages.
+func (p *plan) planFields(cfg *RouteConfig) error {
+	var err1, err2, err3 error
+	p.request, err1 = newRules(&cfg.RequestHeaders)
+	p.response, err2 = newRules(&cfg.ResponseHeaders)
+	p.errorPages, err3 = newErrorPages(cfg.ErrorPages)
+	if p.request != nil || p.response != nil {
+		p.changes = &fieldChanges{cfg.RequestHeaders, cfg.ResponseHeaders}
+	}
+	return errors.Join(err1, err2, err3)
 }
 
-func (h *hosts) of(host string) *paths {
-	in := h.exact
-	if len(host) > 2 && host[:2] == "*." {
-		in, host = h.wildcard, host[2:]
+// fieldChanges are the rules as they were given, for explanations.
+type fieldChanges struct{ request, response HeaderChanges }
+
+func newRules(c *HeaderChanges) (*http1.Rules, error) {
+	if len(c.Set)+len(c.Add)+len(c.Remove) == 0 {
+		return nil, nil
 	}
-	p := in[host]
-	if p == nil {
-		p = &paths{}
-		in[host] = p
+	set, add := map[string]string{}, map[string]string{}
+	for _, h := range c.Set {
+		set[h.Name] = h.Value
 	}
-	return p
+	for _, h := range c.Add {
+		add[h.Name] = h.Value
+	}
+	return http1.CompileRules(set, add, c.Remove)
 }
 
-// paths are the routes of one host. Most hosts have only a root, so that is a field and the maps may be nil.
-type paths struct {
-	exact     map[string]*route
-	prefixes  map[string]*route // without the slash at the end; never empty
-	prefixMax int               // length of the longest: bounds what a long path can make us hash
-	root      *route
+// maintenance is who is sent away, and with what.
+type maintenance struct {
+	bypass networks
+	fault  fault
 }
 
-func (p *paths) add(matches []Match, r *route) {
-	if len(matches) == 0 {
-		matches = []Match{{}}
-	}
-	for _, m := range matches {
-		prefix := trimSlash(m.Prefix)
-		switch {
-		case m.Exact != "":
-			p.exact = addIfNew(p.exact, m.Exact, r)
-		case prefix != "":
-			p.prefixes = addIfNew(p.prefixes, prefix, r)
-			p.prefixMax = max(p.prefixMax, len(prefix))
-		case p.root == nil:
-			p.root = r
-		}
-	}
-}
-
-func addIfNew(m map[string]*route, key string, r *route) map[string]*route {
-	if m == nil {
-		m = make(map[string]*route)
-	}
-	if m[key] == nil {
-		m[key] = r
-	}
-	return m
-}
-
-func trimSlash(prefix string) string {
-	if n := len(prefix); n > 0 && prefix[n-1] == '/' {
-		return prefix[:n-1]
-	}
-	return prefix
-}
-
-func (p *paths) lookup(path []byte) *route {
-	if p == nil {
+func newMaintenance(cfg *Maintenance) *maintenance {
+	if cfg == nil {
 		return nil
 	}
-	if p.exact != nil {
-		if r := p.exact[string(path)]; r != nil {
-			return r
-		}
+	seconds := int64((cmp.Or(cfg.RetryAfter, maintenanceRetryAfter) + time.Second - 1) / time.Second)
+	return &maintenance{
+		bypass: newNetworks(cfg.Bypass),
+		fault:  fault{reason: Denied, status: 503, detail: "maintenance", retryAfter: strconv.FormatInt(seconds, 10)},
 	}
-	if p.prefixes != nil {
-		// Every place where a whole segment ends, from the right.
-		for end := min(len(path), p.prefixMax); end > 0; end-- {
-			if end < len(path) && path[end] != '/' {
-				continue
-			}
-			if r := p.prefixes[string(path[:end])]; r != nil {
-				return r
-			}
-		}
-	}
-	return p.root
 }

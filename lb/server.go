@@ -7,6 +7,7 @@ import (
 	"net"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"lbd/lb/loop"
 )
@@ -26,8 +27,12 @@ type Options struct {
 	Logger     *slog.Logger // slog.Default if nil
 	// AccessLog is called at the end of every exchange, on its loop: it must neither block nor keep the record. Nil: none.
 	AccessLog func(*Record)
+	// OnEvent is told what the server has decided by itself. It must neither block nor call the server. Nil: nobody.
+	OnEvent func(Event)
 	// Node is this node's name, for records and Via.
 	Node string
+
+	now func() time.Time // nil: time.Now; for tests
 }
 
 // Server is the data plane of one node: listeners, the table they serve and the backends behind it. Its exported methods
@@ -41,21 +46,27 @@ type Server struct {
 	trafficShards int // places to count in, for each route and backend
 
 	connections atomic.Int64 // clients
+	accepted    atomic.Int64 // likewise, ever: the last id
 	retries     atomic.Int64
 	draining    atomic.Bool
 	emptied     chan struct{} // one slot: connections has reached 0
+	now         func() time.Time
 
 	mu        sync.Mutex // listeners, backends and what of a Backend says so: readers are Stats and the publisher
 	listeners map[string]*listener
 	backends  map[string]*Backend
+	pools     map[string]*Pool        // the latest of each name
 	traffic   map[trafficKey]*traffic // of the served table's routes
+	leaving   bool                    // some of backends are in no pool, but have connections
 }
 
 // shard is what the tasks of one loop share. It belongs to that loop: no lock.
 type shard struct {
-	spare []*exchange
-	date  httpDate
-	_     [64]byte
+	spare   []*exchange
+	active  []*exchange
+	date    httpDate
+	clients clientList
+	_       [64]byte
 }
 
 // NewServer returns a server without listeners and with an empty table.
@@ -67,13 +78,22 @@ func NewServer(options Options) *Server {
 		emptied:   make(chan struct{}, 1),
 		listeners: make(map[string]*listener),
 		backends:  make(map[string]*Backend),
+		pools:     make(map[string]*Pool),
+		now:       options.now,
 
 		trafficShards: min(options.Engine.Loops(), trafficShardsMax),
+	}
+	for i := range s.shards {
+		s.shards[i].clients.init()
 	}
 	if s.log == nil {
 		s.log = slog.Default()
 	}
+	if s.now == nil {
+		s.now = time.Now
+	}
 	s.table.Store(&Table{})
+	s.options.Engine.Go(s.keep)
 	return s
 }
 
@@ -82,25 +102,38 @@ func NewServer(options Options) *Server {
 func (s *Server) NewPool(cfg PoolConfig) *Pool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	members := make([]member, 0, len(cfg.Backends))
+	now := s.now()
+	p := newPool(&cfg)
+	p.server = s
+	backends := make([]*Backend, len(cfg.Backends))
 	for i := range cfg.Backends {
-		bc := &cfg.Backends[i]
-		b := s.backends[bc.Key]
-		if b == nil {
-			b = newBackend(bc, s.options.Engine.Loops())
-			s.backends[bc.Key] = b
-		}
-		if old := b.address.Load(); old == nil || *old != bc.Address {
-			b.address.Store(&bc.Address)
-			b.refreshPools()
-		}
-		members = append(members, member{backend: b, weight: bc.Weight})
+		backends[i] = s.backend(&cfg.Backends[i], now)
+		backends[i].speak(cfg.TLS)
 	}
-	p := newPool(&cfg, members)
-	for _, m := range members {
-		m.backend.pools = append(m.backend.pools, p)
+	p.join(&cfg, backends, s.pools[cfg.Name])
+	p.refresh(now)
+	s.pools[cfg.Name] = p
+	for _, b := range backends {
+		b.pools = append(b.pools, p)
 	}
 	return p
+}
+
+// backend returns the backend of that key, made if it is new, with the address that it has now. The caller holds mu.
+func (s *Server) backend(cfg *BackendConfig, now time.Time) *Backend {
+	b := s.backends[cfg.Key]
+	if b == nil {
+		b = newBackend(cfg, s.options.Engine.Loops())
+		s.backends[cfg.Key] = b
+	}
+	if len(b.pools) == 0 {
+		b.ineligible = false // what was known of one that has left says nothing
+	}
+	if old := b.address.Load(); old == nil || *old != cfg.Address {
+		b.address.Store(&cfg.Address)
+		b.refreshPools(now)
+	}
+	return b
 }
 
 // SetEligible says whether the backend with that key may take requests; an unknown key is ignored. Requests that are
@@ -113,15 +146,16 @@ func (s *Server) SetEligible(key string, eligible bool) {
 		return
 	}
 	b.ineligible = !eligible
-	b.refreshPools()
+	b.refreshPools(s.now())
 }
 
 // SetTable makes t what is served, by one atomic store: a request sees the table before or t, whole. Backends that no pool
-// of t names are forgotten; their idle connections end by their idle time.
+// of t names are forgotten once their last connection is closed, idle ones by their idle time.
 func (s *Server) SetTable(t *Table) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.adopt(t)
+	before := s.table.Load()
 	s.table.Store(t)
 	for _, b := range s.backends {
 		b.pools = b.pools[:0]
@@ -131,8 +165,38 @@ func (s *Server) SetTable(t *Table) {
 			m.backend.pools = append(m.backend.pools, p)
 		}
 	}
+	s.forgetBackends()
+	clear(s.pools)
+	for _, p := range t.pools {
+		s.pools[p.name] = p
+		p.next.Store(nil) // it may have been served before
+	}
+	for _, p := range before.pools {
+		if next := s.pools[p.name]; next != p {
+			p.next.Store(next)
+		}
+	}
+	now := s.now()
+	for _, p := range t.pools {
+		s.cutDrained(p, now)
+	}
+	for _, p := range before.pools {
+		for _, m := range p.members {
+			m.backend.rouse()
+		}
+	}
+}
+
+// forgetBackends forgets those that no pool names and that have no connection left: one that comes back meanwhile must not get as
+// many again. The caller holds mu.
+func (s *Server) forgetBackends() {
+	s.leaving = false
 	for key, b := range s.backends {
-		if len(b.pools) == 0 {
+		switch {
+		case len(b.pools) > 0:
+		case b.open.Load() > 0:
+			s.leaving = true
+		default:
 			delete(s.backends, key)
 		}
 	}

@@ -125,7 +125,8 @@ func TestAbandonGivesBack(t *testing.T) {
 		n.engine.Go(func(task *loop.Task) {
 			before <- bulkLeft(task)
 			x := n.begin(task, &clientConn{})
-			x.conn = &backendConn{}
+			c, _ := task.Dial(netip.MustParseAddrPort(n.addr()), time.Time{})
+			x.conn = &backendConn{backend: &Backend{}, c: c}
 			x.conn.in.widen(task)
 			x.abandon()
 			after <- bulkLeft(task)

@@ -1,6 +1,7 @@
 package lb
 
 import (
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -14,9 +15,15 @@ const trafficShardsMax = 8
 // or a backend before its first request.
 type traffic struct {
 	listener, route string
-	pool            *Pool                          // where it led when the table was set; the publisher's
-	lines           sync.Map                       // *Backend -> *trafficLine; read once for each request, without a lock
+	pools           []*Pool                        // where it led when the table was set; the publisher's
+	lines           atomic.Pointer[[]*poolLines]   // of each pool that has had a request; never written to
 	latency         atomic.Pointer[[]latencyShard] // nil: no request yet
+}
+
+// poolLines are the lines of one of a route's pools, or of what came to none.
+type poolLines struct {
+	pool  string
+	lines sync.Map // *Backend -> *trafficLine; read once for each request, without a lock
 }
 
 // trafficLine counts the requests whose last try went to one backend, or that came to none.
@@ -65,39 +72,86 @@ func (tr *traffic) count(s *Server, loop, class int, pool *Pool, b *Backend, too
 }
 
 func (tr *traffic) line(s *Server, pool *Pool, b *Backend) *trafficLine {
-	line, ok := tr.lines.Load(b)
+	of := tr.of(pool)
+	line, ok := of.lines.Load(b)
 	if !ok {
-		made := &trafficLine{shards: make([]lineShard, s.trafficShards)}
-		if pool != nil {
-			made.pool = pool.name
-		}
+		made := &trafficLine{pool: of.pool, shards: make([]lineShard, s.trafficShards)}
 		if b != nil {
 			made.backend = b.name
 		}
-		line, _ = tr.lines.LoadOrStore(b, made)
+		line, _ = of.lines.LoadOrStore(b, made)
 	}
 	return line.(*trafficLine)
 }
 
-// follow forgets the backends that the route no longer leads to. Requests that are still with one of them may count it once
-// more; the next change of the pool forgets that.
-func (tr *traffic) follow(pool *Pool) {
-	if tr.pool == pool {
+// of returns the lines of a pool, made with its first request.
+func (tr *traffic) of(pool *Pool) *poolLines {
+	name := ""
+	if pool != nil {
+		name = pool.name
+	}
+	for {
+		before, all := tr.lines.Load(), tr.pooled()
+		for _, l := range all {
+			if l.pool == name {
+				return l
+			}
+		}
+		l := &poolLines{pool: name}
+		next := append(slices.Clip(all), l)
+		if tr.lines.CompareAndSwap(before, &next) {
+			return l
+		}
+	}
+}
+
+// follow forgets the pools and backends that the route no longer leads to. Requests that are still with one of them may count it
+// once more; the next change forgets that.
+func (tr *traffic) follow(pools []*Pool) {
+	if slices.Equal(tr.pools, pools) {
 		return
 	}
-	before := tr.pool
-	tr.pool = pool
-	if before == nil || pool == nil || before.name != pool.name {
-		tr.lines.Clear()
-		return
+	before := tr.pools
+	tr.pools = pools
+	for {
+		lines := tr.lines.Load()
+		if lines == nil {
+			return
+		}
+		var next []*poolLines
+		for _, l := range *lines {
+			now := poolNamed(pools, l.pool)
+			if l.pool != "" && (now == nil || poolNamed(before, l.pool) == nil) {
+				continue
+			}
+			if next = append(next, l); now != nil {
+				l.follow(now)
+			}
+		}
+		if tr.lines.CompareAndSwap(lines, &next) {
+			return
+		}
 	}
+}
+
+func poolNamed(pools []*Pool, name string) *Pool {
+	for _, p := range pools {
+		if p.name == name {
+			return p
+		}
+	}
+	return nil
+}
+
+// follow forgets the backends that the pool no longer has.
+func (l *poolLines) follow(pool *Pool) {
 	kept := map[*Backend]bool{nil: true}
 	for _, m := range pool.members {
 		kept[m.backend] = true
 	}
-	tr.lines.Range(func(b, _ any) bool {
+	l.lines.Range(func(b, _ any) bool {
 		if !kept[b.(*Backend)] {
-			tr.lines.Delete(b)
+			l.lines.Delete(b)
 		}
 		return true
 	})
@@ -117,9 +171,9 @@ func (s *Server) adopt(t *Table) {
 			tr = s.traffic[key]
 		}
 		if tr == nil {
-			tr = &traffic{listener: r.listener, route: r.name, pool: r.pool}
+			tr = &traffic{listener: r.listener, route: r.name, pools: r.pools}
 		}
-		tr.follow(r.pool)
+		tr.follow(r.pools)
 		next[key], r.traffic = tr, tr
 	}
 	s.traffic = next
@@ -170,18 +224,20 @@ func (s *Server) Traffic() []TrafficStats {
 func (tr *traffic) stats() TrafficStats {
 	st := TrafficStats{Listener: tr.listener, Route: tr.route}
 	places := map[[2]string]int{}
-	tr.lines.Range(func(_, value any) bool {
-		line := value.(*trafficLine)
-		names := [2]string{line.pool, line.backend}
-		at, ok := places[names] // a backend whose check has just changed is there as two
-		if !ok {
-			at = len(st.Lines)
-			places[names] = at
-			st.Lines = append(st.Lines, TrafficLine{Pool: line.pool, Backend: line.backend})
-		}
-		line.addTo(&st.Lines[at])
-		return true
-	})
+	for _, l := range tr.pooled() {
+		l.lines.Range(func(_, value any) bool {
+			line := value.(*trafficLine)
+			names := [2]string{line.pool, line.backend}
+			at, ok := places[names] // a backend whose check has just changed is there as two
+			if !ok {
+				at = len(st.Lines)
+				places[names] = at
+				st.Lines = append(st.Lines, TrafficLine{Pool: line.pool, Backend: line.backend})
+			}
+			line.addTo(&st.Lines[at])
+			return true
+		})
+	}
 	st.Seconds = Histogram{Bounds: latencyBounds[:], Buckets: make([]int64, len(latencyBounds)+1)}
 	shards := *tr.latency.Load()
 	for i := range shards {
@@ -191,6 +247,13 @@ func (tr *traffic) stats() TrafficStats {
 		st.Seconds.Sum += time.Duration(shards[i].nanos.Load())
 	}
 	return st
+}
+
+func (tr *traffic) pooled() []*poolLines {
+	if all := tr.lines.Load(); all != nil {
+		return *all
+	}
+	return nil
 }
 
 func (line *trafficLine) addTo(l *TrafficLine) {

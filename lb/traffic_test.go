@@ -49,7 +49,7 @@ func (n *node) requests(route string, want ...TrafficLine) {
 }
 
 func forwardAll(name string) RouteConfig {
-	return RouteConfig{Name: name, Listeners: []string{"main", "other"}, Forward: &Forward{Pool: "p"}}
+	return RouteConfig{Name: name, Listeners: []string{"main", "other"}, Forward: &Forward{Pools: []WeightedPool{{Pool: "p", Weight: 1}}}}
 }
 
 func TestTraffic(t *testing.T) {
@@ -185,11 +185,11 @@ func TestTrafficOfAPoolThatMoves(t *testing.T) {
 	s, tr := &Server{trafficShards: 1}, &traffic{}
 	b := &Backend{name: "b"}
 	b.address.Store(&netip.AddrPort{})
-	first := newPool(&PoolConfig{Name: "first"}, []member{{b, 1}})
-	second := newPool(&PoolConfig{Name: "second"}, []member{{b, 1}})
-	tr.follow(first)
+	first, second := NewOfflinePool("first"), NewOfflinePool("second")
+	first.members, second.members = []*member{{backend: b, weight: 1}}, []*member{{backend: b, weight: 1}}
+	tr.follow([]*Pool{first})
 	tr.count(s, 0, 2, first, b, 0)
-	tr.follow(second)
+	tr.follow([]*Pool{second})
 	tr.count(s, 0, 2, second, b, 0)
 	st := tr.stats()
 	if want := []TrafficLine{{"second", "b", [6]int64{2: 1}}}; !slices.Equal(st.Lines, want) || st.Seconds.count() != 2 {

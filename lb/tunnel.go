@@ -41,7 +41,7 @@ func (p *pipe) step(t *loop.Task) (bool, error) {
 		case err == loop.ErrWouldBlock:
 			p.in.free(t) // a thousand silent tunnels hold no buffers
 			return false, nil
-		case err == io.EOF:
+		case err == io.EOF, err == errNoFarewell: // what goes through a tunnel has farewells of its own
 			p.ended = true
 			p.in.free(t)
 			if p.farewell != nil {
@@ -74,10 +74,14 @@ func (p *pipe) want(wants []loop.Want) []loop.Want {
 func (x *exchange) tunnel() *fault {
 	client, backend := x.client, x.conn
 	x.closing = true
-	up := pipe{from: client.c, src: client.io, to: backend.c, dst: backend.c, in: &x.up.in}
-	down := pipe{from: backend.c, src: backend.c, to: client.c, dst: client.io, in: &backend.in}
+	client.phase = inTunnel
+	up := pipe{from: client.c, src: client.io, to: backend.c, dst: backend.io, in: &x.up.in}
+	down := pipe{from: backend.c, src: backend.io, to: client.c, dst: client.io, in: &backend.in}
 	if client.tls != nil {
 		down.farewell = client.tls.CloseWrite
+	}
+	if backend.tls != nil {
+		up.farewell = backend.tls.CloseWrite
 	}
 	x.releaseBuffers()
 	backend.c.SetQueued(queuedBytesMax)
@@ -85,10 +89,13 @@ func (x *exchange) tunnel() *fault {
 	// What came behind the head: first in line. The head itself stays in its buffer for the record.
 	early := x.in.bytes()
 	x.in.skip(len(early))
-	if _, err := backend.c.Write(early); err != nil {
+	if _, err := backend.io.Write(early); err != nil {
 		return &fault{reason: BackendAborted, detail: "tunnel", cause: err}
 	}
 	for !up.done || !down.done || client.c.Pending() > 0 || backend.c.Pending() > 0 {
+		if x.cut {
+			return faultCut // its end would be passed on and the other direction live on
+		}
 		movedUp, err := up.step(x.t)
 		if err != nil {
 			return tunnelFault(err)

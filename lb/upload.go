@@ -94,7 +94,7 @@ func (x *exchange) moveUpload() (bool, *fault) {
 		return true, nil
 	}
 	u.beyond = !keep
-	if _, err := x.conn.c.Write(out); err != nil {
+	if _, err := x.conn.io.Write(out); err != nil {
 		// The backend takes no more. It may have answered before, so the answer's reader is to find out.
 		u.broken = true
 	}

@@ -262,6 +262,7 @@ func TestApplyChecksCertificates(t *testing.T) {
 		{"expired", `certificates["a"].pem.chain`, "expired at 2026-10-30", pemCertificate("a", expired.chain, expired.key)},
 		{"new and expired", `certificates["n"].pem.chain`, "expired at 2026-10-30", pemCertificate("n", expired.chain, expired.key)},
 		{"not yet valid", `certificates["a"].pem.chain`, "not valid before 2026-12-30", pemCertificate("a", early.chain, early.key)},
+		{"new and not yet valid", `certificates["n"].pem.chain`, "not valid before 2026-12-30", pemCertificate("n", early.chain, early.key)},
 		{"other key stored", `certificates["a"].pem.key`, "give its key", pemCertificate("a", other.chain, "")},
 		{"other fingerprint", `certificates["a"].pem.key`, "is not that of the leaf's key", pemCertificate("a", id.chain, other.fingerprint(t))},
 		{"unknown key", `certificates["n"].pem.key`, "no key is stored", pemCertificate("n", id.chain, id.fingerprint(t))},
@@ -273,13 +274,14 @@ func TestApplyChecksCertificates(t *testing.T) {
 			t.Errorf("%s: %v, want %s: %q", test.what, f, test.field, test.text)
 		}
 	}
-	answer := r.mustApply(owner("web"), pemCertificate("n", early.chain, early.key), pemCertificate("a", other.chain, other.key))
+	later := newIdentity(t, "a.example")
+	answer := r.mustApply(owner("web"), pemCertificate("n", later.chain, later.key), pemCertificate("a", other.chain, other.key))
 	var warnings []string
 	for _, w := range answer.GetWarnings() {
 		warnings = append(warnings, w.GetField()+": "+w.GetDescription())
 	}
-	want := `certificates["n"].pem.chain: the leaf is not valid before 2026-12-30T12:00:00Z
-certificates["a"].pem.chain: the leaf no longer names www.a.example`
+	want := `certificates["a"].pem.chain: the leaf no longer names www.a.example
+certificates["a"]: is for ` + "`a.example` with a key of type ECDSA, as certificate `n` is: of those that are valid the newest is served"
 	if got := strings.Join(warnings, "\n"); got != want {
 		t.Errorf("warnings:\n%s\nwant:\n%s", got, want)
 	}
@@ -341,7 +343,7 @@ func TestApplyIgnoresOutputOnlyFields(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	sent := &lbdv1.Resource{Owner: "somebody", Revision: 77, Etag: "e", Spec: &lbdv1.Resource_Pool{Pool: pool("shop", "192.0.2.1:80")}}
+	sent := &lbdv1.Resource{Owner: "somebody", Revision: 77, Spec: &lbdv1.Resource_Pool{Pool: pool("shop", "192.0.2.1:80")}}
 	for _, request := range []*lbdv1.ApplyRequest{
 		{Part: &lbdv1.ApplyRequest_Header{Header: owner("web")}},
 		{Part: &lbdv1.ApplyRequest_Resources{Resources: &lbdv1.ApplyResources{Resources: []*lbdv1.Resource{sent}}}},
@@ -357,7 +359,7 @@ func TestApplyIgnoresOutputOnlyFields(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if res := got.GetResource(); res.GetOwner() != "web" || res.GetRevision() != 1 || res.GetEtag() == "e" || res.GetEtag() == "" {
+	if res := got.GetResource(); res.GetOwner() != "web" || res.GetRevision() != 1 || res.GetEtag() == "" {
 		t.Errorf("stored as %v", res)
 	}
 }
@@ -366,7 +368,7 @@ func TestApplyBoundsMemory(t *testing.T) {
 	in := &inbox{}
 	in.held.Store(receivedBytesMax)
 	p := &parcel{inbox: in}
-	err := p.add([]*lbdv1.Resource{{Spec: &lbdv1.Resource_Pool{Pool: pool("shop", "192.0.2.1:80")}}})
+	err := p.add(&lbdv1.ApplyResources{Resources: []*lbdv1.Resource{{Spec: &lbdv1.Resource_Pool{Pool: pool("shop", "192.0.2.1:80")}}}})
 	if f := failureOf(t, err); f.code != codes.Unavailable || !f.retry || f.reason != "BUSY" {
 		t.Errorf("with no room left: %v", f)
 	}
@@ -376,7 +378,7 @@ func TestApplyBoundsMemory(t *testing.T) {
 	}
 	in.held.Store(0)
 	p = &parcel{inbox: in, bytes: applyBytesMax}
-	err = p.add([]*lbdv1.Resource{{Spec: &lbdv1.Resource_Pool{Pool: pool("shop", "192.0.2.1:80")}}})
+	err = p.add(&lbdv1.ApplyResources{Resources: []*lbdv1.Resource{{Spec: &lbdv1.Resource_Pool{Pool: pool("shop", "192.0.2.1:80")}}}})
 	if f := failureOf(t, err); f.code != codes.InvalidArgument {
 		t.Errorf("an apply that is too large: %v", f)
 	}

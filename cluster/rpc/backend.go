@@ -2,8 +2,15 @@ package rpc
 
 import (
 	"context"
+	"slices"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"lbd/cluster/state"
+	raftv1 "lbd/proto/lbd/raft/v1"
 	lbdv1 "lbd/proto/lbd/v1"
 )
 
@@ -12,14 +19,124 @@ type backendService struct {
 	lbdv1.UnimplementedBackendServiceServer
 	store    Store
 	observer Observer
+	writer   *writer
 }
 
 // GetStatus reads backends as this node sees them. A pool that is not stored is NOT_FOUND.
 func (s *backendService) GetStatus(_ context.Context, req *lbdv1.BackendServiceGetStatusRequest) (*lbdv1.BackendServiceGetStatusResponse, error) {
-	if name := req.GetPool(); name != "" {
-		if _, ok := s.store.State().Get(state.Pools, name); !ok {
-			return nil, notFound("there is no pool named `%s`", name)
-		}
+	if err := s.find(req.GetPool()); err != nil {
+		return nil, err
 	}
 	return &lbdv1.BackendServiceGetStatusResponse{Backends: s.observer.Backends(req.GetPool())}, nil
+}
+
+// WatchStatus streams what GetStatus reads: at once, and then once a second if something has changed. It ends when the pool
+// goes.
+func (s *backendService) WatchStatus(req *lbdv1.WatchStatusRequest, stream grpc.ServerStreamingServer[lbdv1.WatchStatusResponse]) error {
+	tick := time.NewTicker(statusInterval)
+	defer tick.Stop()
+	var sent *lbdv1.WatchStatusResponse
+	for {
+		if err := s.find(req.GetPool()); err != nil {
+			return err
+		}
+		now := &lbdv1.WatchStatusResponse{Backends: s.observer.Backends(req.GetPool())}
+		if sent == nil || !proto.Equal(sent, now) {
+			if err := stream.Send(now); err != nil {
+				return err
+			}
+			sent = now
+		}
+		select {
+		case <-tick.C:
+		case <-stream.Context().Done():
+			return context.Cause(stream.Context())
+		}
+	}
+}
+
+// SetState says what is wanted of a backend; READY ends what was said.
+func (s *backendService) SetState(ctx context.Context, req *lbdv1.SetStateRequest) (*lbdv1.SetStateResponse, error) {
+	set := &lbdv1.Override{
+		Pool: req.GetPool(), Address: req.GetAddress(), What: &lbdv1.Override_State{State: req.GetState()},
+		Reason: req.GetReason(), ExpireTime: req.GetExpireTime(), CloseConnections: req.GetCloseConnections(),
+	}
+	inForce, err := s.set(ctx, set, req.GetRequestId())
+	return &lbdv1.SetStateResponse{Overrides: inForce}, err
+}
+
+// SetWeight gives a backend another weight.
+func (s *backendService) SetWeight(ctx context.Context, req *lbdv1.SetWeightRequest) (*lbdv1.SetWeightResponse, error) {
+	set := &lbdv1.Override{
+		Pool: req.GetPool(), Address: req.GetAddress(), What: &lbdv1.Override_Weight{Weight: req.GetWeight()},
+		Reason: req.GetReason(), ExpireTime: req.GetExpireTime(),
+	}
+	inForce, err := s.set(ctx, set, req.GetRequestId())
+	return &lbdv1.SetWeightResponse{Overrides: inForce}, err
+}
+
+// set makes one override so, and reads what is in force of its backend then.
+func (s *backendService) set(ctx context.Context, set *lbdv1.Override, requestID string) ([]*lbdv1.Override, error) {
+	if _, err := s.writer.override(ctx, &raftv1.OverrideCommand{RequestId: requestID, Sets: []*lbdv1.Override{set}}); err != nil {
+		return nil, err
+	}
+	address := state.NormalAddress(set.GetAddress())
+	others := func(o *lbdv1.Override) bool { return o.GetAddress() != address }
+	return slices.DeleteFunc(overridesNow(s.store.State(), set.GetPool(), s.writer.now()), others), nil
+}
+
+// ListOverrides reads the overrides in force.
+func (s *backendService) ListOverrides(_ context.Context, req *lbdv1.ListOverridesRequest) (*lbdv1.ListOverridesResponse, error) {
+	if err := s.find(req.GetPool()); err != nil {
+		return nil, err
+	}
+	return &lbdv1.ListOverridesResponse{Overrides: overridesNow(s.store.State(), req.GetPool(), s.writer.now())}, nil
+}
+
+// ClearOverrides ends overrides, and lists those that have ended by this very call: none for a retry.
+func (s *backendService) ClearOverrides(ctx context.Context, req *lbdv1.ClearOverridesRequest) (*lbdv1.ClearOverridesResponse, error) {
+	clears := []*raftv1.OverrideKey{{Pool: req.GetPool(), Address: req.GetAddress()}}
+	result, err := s.writer.override(ctx, &raftv1.OverrideCommand{RequestId: req.GetRequestId(), Clears: clears})
+	if err != nil {
+		return nil, err
+	}
+	return &lbdv1.ClearOverridesResponse{Overrides: result.Ended}, nil
+}
+
+// find refuses a pool that is not stored; none is all.
+func (s *backendService) find(pool string) error {
+	if pool == "" {
+		return nil
+	}
+	if _, ok := s.store.State().Get(state.Pools, pool); !ok {
+		return notFound("there is no pool named `%s`", pool)
+	}
+	return nil
+}
+
+// override takes a command about overrides into the log, in the caller's name.
+func (w *writer) override(ctx context.Context, cmd *raftv1.OverrideCommand) (state.Result, error) {
+	by, err := author(ctx, w.node)
+	if err != nil {
+		return state.Result{}, err
+	}
+	cmd.Author, cmd.Time = by, timestamppb.New(w.now())
+	life, cancel := context.WithTimeout(w.life, proposeTimeoutMax)
+	defer cancel()
+	result, err := w.store.ProposeOverride(life, cmd)
+	if err == nil {
+		err = result.Err
+	}
+	return result, err
+}
+
+// overridesNow are those of a pool, or of all, that have not expired.
+func overridesNow(s *state.State, pool string, now time.Time) []*lbdv1.Override {
+	var out []*lbdv1.Override
+	for o := range s.Overrides(pool) {
+		if o.GetExpireTime() == nil || o.GetExpireTime().AsTime().After(now) {
+			out = append(out, o)
+		}
+	}
+	return out
 }

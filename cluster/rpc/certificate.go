@@ -133,7 +133,10 @@ func (s *certificateService) status(stored *raftv1.StoredResource) (*lbdv1.Certi
 		Owner:        r.GetOwner(),
 		ServedSerial: s.observer.ServedSerial(r.GetCertificate().GetName()),
 		Revision:     r.GetRevision(),
+
+		ManagedExternally: r.GetCertificate().GetManagedExternally(),
 	}
+	out.Listeners, out.ShadowedBy = s.observer.CertificateUse(out.GetName())
 	chain := stored.GetMaterial().GetChain()
 	if len(chain) == 0 {
 		return out, nil // a dry run of what would be signed here

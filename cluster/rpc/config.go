@@ -2,11 +2,13 @@ package rpc
 
 import (
 	"context"
+	"fmt"
 	"strconv"
 
 	"google.golang.org/grpc"
 
 	"lbd/cluster/state"
+	raftv1 "lbd/proto/lbd/raft/v1"
 	lbdv1 "lbd/proto/lbd/v1"
 )
 
@@ -28,7 +30,7 @@ func (s *configService) Apply(stream applyStream) error {
 	}
 	defer p.release()
 	answer, err := s.writer.write(stream.Context(), p.head, func(d *draft) error {
-		d.add(p.resources)
+		d.refusal = d.apply(p)
 		return nil
 	})
 	if err != nil {
@@ -72,7 +74,7 @@ func (s *configService) Export(req *lbdv1.ExportRequest, stream grpc.ServerStrea
 	return out.flush()
 }
 
-// Get reads one resource.
+// Get reads one resource, who refers to it, and what this node makes of it.
 func (s *configService) Get(_ context.Context, req *lbdv1.GetRequest) (*lbdv1.GetResponse, error) {
 	kind, err := parseKind(req.GetKind())
 	if err != nil {
@@ -81,15 +83,37 @@ func (s *configService) Get(_ context.Context, req *lbdv1.GetRequest) (*lbdv1.Ge
 	if kind.Single() && req.GetName() != "" {
 		return nil, invalidField("name", "%s has no name: the cluster has one", kind)
 	}
-	stored, ok := s.store.State().Get(kind, req.GetName())
+	current := s.store.State()
+	stored, ok := current.Get(kind, req.GetName())
 	switch {
 	case ok:
-		return &lbdv1.GetResponse{Resource: answer(stored)}, nil
+		return s.describe(current, state.Key{Kind: kind, Name: req.GetName()}, stored), nil
 	case kind == state.ClusterSettings: // nobody has set any: all have their defaults
 		settings := &lbdv1.Resource_ClusterSettings{ClusterSettings: &lbdv1.ClusterSettings{}}
 		return &lbdv1.GetResponse{Resource: &lbdv1.Resource{Spec: settings}}, nil
 	}
 	return nil, notFound("there is no %s named `%s`", kind.Singular(), req.GetName())
+}
+
+// describe adds what the state and this node know of a resource. What is stored is accepted, and refers to what is there:
+// the state holds nothing else.
+func (s *configService) describe(current *state.State, key state.Key, stored *raftv1.StoredResource) *lbdv1.GetResponse {
+	out := &lbdv1.GetResponse{Resource: answer(stored)}
+	out.Conditions = []*lbdv1.Condition{
+		{Type: "Accepted", Status: true, Reason: "ACCEPTED", Message: fmt.Sprintf("stored by revision %d", stored.GetResource().GetRevision())},
+		{Type: "ResolvedRefs", Status: true, Reason: "RESOLVED"},
+	}
+	out.Conditions = append(out.Conditions, s.observer.Conditions(string(key.Kind), key.Name)...)
+	for _, c := range out.GetConditions() {
+		c.Node = s.node
+	}
+	for _, user := range current.Users(key) {
+		out.UsedBy = append(out.UsedBy, user.String())
+	}
+	if key.Kind == state.Pools {
+		out.Overrides = overridesNow(current, key.Name, s.writer.now())
+	}
+	return out
 }
 
 // List reads a page of one kind, ordered by name.

@@ -26,6 +26,9 @@ const (
 	reasonInvalid  = "INVALID"
 	reasonNotFound = "NOT_FOUND"
 	reasonExists   = "ALREADY_EXISTS"
+	// reasonMassDelete and reasonOlderCertificate: the call has to allow what it asks for.
+	reasonMassDelete       = "MASS_DELETE"
+	reasonOlderCertificate = "OLDER_CERTIFICATE"
 	// reasonNoLeader and reasonOutcomeUnknown: repeat the call with the same request id.
 	reasonNoLeader       = "NO_LEADER"
 	reasonOutcomeUnknown = "OUTCOME_UNKNOWN"
@@ -41,6 +44,7 @@ var errStopping = unavailable(reasonStopping, "this node is stopping")
 // withDetails makes a status with an ErrorInfo and further details.
 func withDetails(code codes.Code, reason, message string, details ...protoadapt.MessageV1) error {
 	info := &errdetails.ErrorInfo{Reason: reason, Domain: errorDomain}
+	message = clip(message) // it travels in a header, too
 	st, err := status.New(code, message).WithDetails(append([]protoadapt.MessageV1{info}, details...)...)
 	if err != nil {
 		return status.Error(code, message)
@@ -118,6 +122,11 @@ func unavailable(reason, message string) error {
 		&errdetails.RetryInfo{RetryDelay: durationpb.New(retryDelay)})
 }
 
+// notAllowed refuses what the caller has to allow in so many words.
+func notAllowed(reason, format string, args ...any) error {
+	return withDetails(codes.FailedPrecondition, reason, clip(fmt.Sprintf(format, args...)))
+}
+
 func alreadyExists(format string, args ...any) error {
 	return withDetails(codes.AlreadyExists, reasonExists, fmt.Sprintf(format, args...))
 }
@@ -128,12 +137,17 @@ func statusOf(err error) error {
 	var (
 		refused  *state.InvalidError
 		conflict *state.ConflictError
+		missing  *state.MissingError
 	)
 	switch {
 	case errors.As(err, &refused):
 		return invalid(refused.Violations)
 	case errors.As(err, &conflict):
 		return withDetails(codes.Aborted, string(conflict.Reason), clip(conflict.Error()))
+	case errors.As(err, &missing):
+		return notFound("%s", missing.Text)
+	case errors.Is(err, state.ErrNotKept):
+		return notFound("%s", clip(err.Error()))
 	case errors.Is(err, cluster.ErrNoLeader):
 		return unavailable(reasonNoLeader, err.Error())
 	case errors.Is(err, cluster.ErrOutcomeUnknown):
@@ -146,7 +160,10 @@ func statusOf(err error) error {
 		return status.Error(codes.Canceled, err.Error())
 	}
 	if st, ok := status.FromError(err); ok {
-		return st.Err()
+		if clip(st.Message()) == st.Message() {
+			return st.Err()
+		}
+		return status.Error(st.Code(), clip(st.Message()))
 	}
-	return status.Error(codes.Internal, err.Error())
+	return status.Error(codes.Internal, clip(err.Error()))
 }

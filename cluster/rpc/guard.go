@@ -41,6 +41,10 @@ func newGuard(log *slog.Logger, stopping context.Context) *guard {
 // waitingMethods are streams whose clients wait for something to happen. They have slots and a time limit of their own.
 var waitingMethods = map[string]bool{
 	lbdv1.ConfigService_WaitForRevision_FullMethodName:                  true,
+	lbdv1.ConfigService_Watch_FullMethodName:                            true,
+	lbdv1.BackendService_WatchStatus_FullMethodName:                     true,
+	lbdv1.TrafficService_WatchStats_FullMethodName:                      true,
+	lbdv1.TrafficService_WatchEvents_FullMethodName:                     true,
 	healthpb.Health_Watch_FullMethodName:                                true,
 	reflectpb.ServerReflection_ServerReflectionInfo_FullMethodName:      true,
 	reflectalphapb.ServerReflection_ServerReflectionInfo_FullMethodName: true,

@@ -15,10 +15,14 @@ const (
 	// partBytesMax is where an export and a page begin a new message: far enough below messageBytesMax for one more
 	// resource of any size.
 	partBytesMax = 1 << 20
+	// fieldsBytesMax bounds the fields of all changes in one answer. Changes beyond are told without them.
+	fieldsBytesMax = 2 << 20
 	// resourceBytesMax bounds one resource.
 	resourceBytesMax = 1 << 20
 	// applyBytesMax bounds all parts of one apply by what a change may hold.
 	applyBytesMax = state.ChangeBytesMax
+	// entryBytes is what a resource or a key to delete counts beyond its own bytes: millions of empty ones are no small apply.
+	entryBytes = 16
 	// receivedBytesMax bounds what all applies together hold while they receive, so that a few clients that send
 	// slowly cannot fill the memory.
 	receivedBytesMax = 2 * applyBytesMax
@@ -43,6 +47,16 @@ const (
 	waitTimeoutMax = time.Hour
 	// proposeTimeoutMax is what a change has to be stored, whatever its caller's deadline.
 	proposeTimeoutMax = 30 * time.Second
+	// statusInterval is how often WatchStatus looks whether something has changed.
+	statusInterval = time.Second
+	// statsIntervalMin to statsIntervalMax is how often WatchStats may be asked to send.
+	statsIntervalMin     = 100 * time.Millisecond
+	statsIntervalMax     = time.Minute
+	statsIntervalDefault = time.Second
+	// profileMin to profileMax is what a CPU profile may take: well below callTimeoutMax.
+	profileMin     = time.Second
+	profileMax     = time.Minute
+	profileDefault = 10 * time.Second
 	// handshakeTimeout is what a new connection has to begin HTTP/2.
 	handshakeTimeout = 10 * time.Second
 	// retryDelay is what a client that was refused for now is told to wait.
@@ -53,4 +67,7 @@ const (
 	// pageSizeDefault and pageSizeMax are the entries of a page.
 	pageSizeDefault = 100
 	pageSizeMax     = 1000
+	// connectionsListedDefault and connectionsListedMax are the connections of one list.
+	connectionsListedDefault = 1000
+	connectionsListedMax     = 10_000
 )

@@ -122,8 +122,8 @@ func (m materials) checkDates(src pemSource, leaf *x509.Certificate, old *raftv1
 		return []*lbdv1.Violation{violation(src.chainField, "the leaf expired at %s", utc(leaf.NotAfter))}
 	case m.now.After(leaf.NotAfter):
 		return []*lbdv1.Violation{warning(src.chainField, "the leaf, which is stored already, expired at %s", utc(leaf.NotAfter))}
-	case m.now.Before(leaf.NotBefore) && fresh && old != nil:
-		return []*lbdv1.Violation{violation(src.chainField, "the leaf is not valid before %s: replace the stored one then", utc(leaf.NotBefore))}
+	case m.now.Before(leaf.NotBefore) && fresh:
+		return []*lbdv1.Violation{violation(src.chainField, "the leaf is not valid before %s: store it then (or set this node's clock, if that is wrong)", utc(leaf.NotBefore))}
 	case m.now.Before(leaf.NotBefore):
 		return []*lbdv1.Violation{warning(src.chainField, "the leaf is not valid before %s", utc(leaf.NotBefore))}
 	}

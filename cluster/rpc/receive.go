@@ -20,14 +20,31 @@ type inbox struct {
 type parcel struct {
 	head      *lbdv1.ApplyHeader
 	resources []*lbdv1.Resource
+	deletes   []string
 	bytes     int64
 	inbox     *inbox
 }
 
-type applyStream = grpc.ClientStreamingServer[lbdv1.ApplyRequest, lbdv1.ApplyResponse]
+type (
+	applyStream = grpc.ClientStreamingServer[lbdv1.ApplyRequest, lbdv1.ApplyResponse]
+	diffStream  = grpc.ClientStreamingServer[lbdv1.DiffRequest, lbdv1.DiffResponse]
+)
+
+// applyParts are the parts of an apply, whichever call they came with.
+type applyParts interface {
+	Recv() (*lbdv1.ApplyRequest, error)
+}
+
+// partsOfDiff are those that a call of Diff wraps.
+type partsOfDiff struct{ diffStream }
+
+func (p partsOfDiff) Recv() (*lbdv1.ApplyRequest, error) {
+	request, err := p.diffStream.Recv()
+	return request.GetPart(), err
+}
 
 // receive reads a header and then parts, until the client has sent everything.
-func (in *inbox) receive(stream applyStream) (*parcel, error) {
+func (in *inbox) receive(stream applyParts) (*parcel, error) {
 	p := &parcel{inbox: in}
 	if err := p.fill(stream); err != nil {
 		p.release()
@@ -36,7 +53,7 @@ func (in *inbox) receive(stream applyStream) (*parcel, error) {
 	return p, nil
 }
 
-func (p *parcel) fill(stream applyStream) error {
+func (p *parcel) fill(stream applyParts) error {
 	first, err := stream.Recv()
 	if err != nil && !errors.Is(err, io.EOF) {
 		return err
@@ -55,26 +72,41 @@ func (p *parcel) fill(stream applyStream) error {
 		if next.GetResources() == nil {
 			return invalidField("resources", "every message after the header has to be a part with resources")
 		}
-		if err := p.add(next.GetResources().GetResources()); err != nil {
+		if err := p.add(next.GetResources()); err != nil {
 			return err
 		}
 	}
 }
 
-func (p *parcel) add(resources []*lbdv1.Resource) error {
-	for _, r := range resources {
+func (p *parcel) add(part *lbdv1.ApplyResources) error {
+	for _, r := range part.GetResources() {
 		size := int64(proto.Size(r))
 		if size > resourceBytesMax {
 			return invalidField("resources", "a resource of %d bytes is too large: at most %d", size, resourceBytesMax)
 		}
-		if p.bytes += size; p.bytes > applyBytesMax {
-			p.bytes -= size
-			return invalidField("resources", "more than %d bytes are too much for one apply", applyBytesMax)
-		}
-		if p.inbox.held.Add(size) > receivedBytesMax {
-			return unavailable(reasonBusy, "too many large applies are under way")
+		if err := p.hold(size); err != nil {
+			return err
 		}
 		p.resources = append(p.resources, r)
+	}
+	for _, key := range part.GetDeletes() {
+		if err := p.hold(int64(len(key))); err != nil {
+			return err
+		}
+		p.deletes = append(p.deletes, key)
+	}
+	return nil
+}
+
+// hold counts bytes against the bounds of one apply and of all together.
+func (p *parcel) hold(size int64) error {
+	size += entryBytes
+	if p.bytes += size; p.bytes > applyBytesMax {
+		p.bytes -= size
+		return invalidField("resources", "more than %d bytes are too much for one apply", applyBytesMax)
+	}
+	if p.inbox.held.Add(size) > receivedBytesMax {
+		return unavailable(reasonBusy, "too many large applies are under way")
 	}
 	return nil
 }

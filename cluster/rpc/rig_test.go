@@ -42,8 +42,11 @@ type rig struct {
 	server   *Server
 	conn     *grpc.ClientConn
 
-	config lbdv1.ConfigServiceClient
-	certs  lbdv1.CertificateServiceClient
+	config   lbdv1.ConfigServiceClient
+	certs    lbdv1.CertificateServiceClient
+	backends lbdv1.BackendServiceClient
+	traffic  lbdv1.TrafficServiceClient
+	system   lbdv1.SystemServiceClient
 }
 
 func newRig(t *testing.T) *rig {
@@ -55,7 +58,7 @@ func newRig(t *testing.T) *rig {
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	r := &rig{
 		t: t, dir: dir,
-		store:    &memoryStore{state: state.New("cluster-1")},
+		store:    &memoryStore{state: state.New("cluster-1"), next: make(chan struct{})},
 		keys:     &testKeys{},
 		observer: newObserver(),
 		log:      &logBuffer{},
@@ -67,6 +70,9 @@ func newRig(t *testing.T) *rig {
 	r.conn = r.dial()
 	r.config = lbdv1.NewConfigServiceClient(r.conn)
 	r.certs = lbdv1.NewCertificateServiceClient(r.conn)
+	r.backends = lbdv1.NewBackendServiceClient(r.conn)
+	r.traffic = lbdv1.NewTrafficServiceClient(r.conn)
+	r.system = lbdv1.NewSystemServiceClient(r.conn)
 	return r
 }
 
@@ -103,10 +109,41 @@ func (r *rig) ctx() context.Context {
 // apply sends a header and every specification in a part of its own.
 func (r *rig) apply(head *lbdv1.ApplyHeader, specs ...proto.Message) (*lbdv1.ApplyResponse, error) {
 	r.t.Helper()
+	return r.send(r.request(head, specs...))
+}
+
+// send makes a call of Apply.
+func (r *rig) send(requests []*lbdv1.ApplyRequest) (*lbdv1.ApplyResponse, error) {
+	r.t.Helper()
 	stream, err := r.config.Apply(r.ctx())
 	if err != nil {
 		r.t.Fatal(err)
 	}
+	for _, request := range requests {
+		if err := stream.Send(request); err != nil && !errors.Is(err, io.EOF) { // the answer says why
+			r.t.Fatal(err)
+		}
+	}
+	return stream.CloseAndRecv()
+}
+
+// diff makes a call of Diff.
+func (r *rig) diff(requests []*lbdv1.ApplyRequest) (*lbdv1.DiffResponse, error) {
+	r.t.Helper()
+	stream, err := r.config.Diff(r.ctx())
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	for _, request := range requests {
+		if err := stream.Send(&lbdv1.DiffRequest{Part: request}); err != nil && !errors.Is(err, io.EOF) {
+			r.t.Fatal(err)
+		}
+	}
+	return stream.CloseAndRecv()
+}
+
+func (r *rig) request(head *lbdv1.ApplyHeader, specs ...proto.Message) []*lbdv1.ApplyRequest {
+	r.t.Helper()
 	requests := []*lbdv1.ApplyRequest{{Part: &lbdv1.ApplyRequest_Header{Header: head}}}
 	for _, spec := range specs {
 		resource, ok := state.Wrap("", proto.Clone(spec))
@@ -116,12 +153,12 @@ func (r *rig) apply(head *lbdv1.ApplyHeader, specs ...proto.Message) (*lbdv1.App
 		part := &lbdv1.ApplyResources{Resources: []*lbdv1.Resource{resource}}
 		requests = append(requests, &lbdv1.ApplyRequest{Part: &lbdv1.ApplyRequest_Resources{Resources: part}})
 	}
-	for _, request := range requests {
-		if err := stream.Send(request); err != nil && !errors.Is(err, io.EOF) { // the answer says why
-			r.t.Fatal(err)
-		}
-	}
-	return stream.CloseAndRecv()
+	return requests
+}
+
+// deletes is a part of an apply.
+func deletes(keys ...string) *lbdv1.ApplyRequest {
+	return &lbdv1.ApplyRequest{Part: &lbdv1.ApplyRequest_Resources{Resources: &lbdv1.ApplyResources{Deletes: keys}}}
 }
 
 func (r *rig) mustApply(head *lbdv1.ApplyHeader, specs ...proto.Message) *lbdv1.ApplyResponse {
@@ -195,6 +232,7 @@ func failureOf(t *testing.T, err error) failure {
 type memoryStore struct {
 	mu    sync.Mutex
 	state *state.State
+	next  chan struct{}
 	// propose, if set, stands in for Propose.
 	propose  func(context.Context, *raftv1.ChangeCommand) (state.Result, error)
 	proposed int
@@ -220,9 +258,27 @@ func (s *memoryStore) Propose(ctx context.Context, change *raftv1.ChangeCommand)
 func (s *memoryStore) applyNow(change *raftv1.ChangeCommand) (state.Result, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	next, result := s.state.Apply(&raftv1.Command{Kind: &raftv1.Command_Change{Change: change}})
+	return s.applyLocked(&raftv1.Command{Kind: &raftv1.Command_Change{Change: change}})
+}
+
+func (s *memoryStore) ProposeOverride(_ context.Context, override *raftv1.OverrideCommand) (state.Result, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.applyLocked(&raftv1.Command{Kind: &raftv1.Command_Override{Override: override}})
+}
+
+func (s *memoryStore) applyLocked(cmd *raftv1.Command) (state.Result, error) {
+	next, result := s.state.Apply(cmd)
 	s.state = next
+	close(s.next)
+	s.next = make(chan struct{})
 	return result, result.Err
+}
+
+func (s *memoryStore) Next() <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.next
 }
 
 func (s *memoryStore) instead(propose func(context.Context, *raftv1.ChangeCommand) (state.Result, error)) {
@@ -235,64 +291,6 @@ func (s *memoryStore) proposals() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.proposed
-}
-
-// fakeObserver answers what a test has set.
-type fakeObserver struct {
-	mu       sync.Mutex
-	progress Progress
-	changed  chan struct{}
-	serials  map[string]string
-	backends []*lbdv1.BackendStatus
-	panics   bool
-}
-
-func newObserver() *fakeObserver {
-	changed := make(chan struct{})
-	return &fakeObserver{progress: Progress{Serving: true, Changed: changed}, changed: changed, serials: map[string]string{}}
-}
-
-func (o *fakeObserver) Progress() Progress {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.progress
-}
-
-// set changes the observation and wakes who waits.
-func (o *fakeObserver) set(change func(*Progress)) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	change(&o.progress)
-	close(o.changed)
-	o.changed = make(chan struct{})
-	o.progress.Changed = o.changed
-}
-
-func (o *fakeObserver) ServedSerial(certificate string) string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.serials[certificate]
-}
-
-func (o *fakeObserver) Backends(pool string) []*lbdv1.BackendStatus {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.panics {
-		panic("a fault in the data plane")
-	}
-	var out []*lbdv1.BackendStatus
-	for _, b := range o.backends {
-		if pool == "" || b.GetPool() == pool {
-			out = append(out, b)
-		}
-	}
-	return out
-}
-
-func (o *fakeObserver) Status() *lbdv1.SystemServiceGetStatusResponse {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return &lbdv1.SystemServiceGetStatusResponse{ServedRevision: o.progress.Revision, Engine: "epoll", RaftRole: "leader"}
 }
 
 // logBuffer keeps what was logged.

@@ -43,6 +43,10 @@ type Store interface {
 	// Propose makes a change durable and applied, as one revision, or says why not with one of package cluster's
 	// errors. A change whose request id is known already is answered as it was the first time.
 	Propose(ctx context.Context, change *raftv1.ChangeCommand) (state.Result, error)
+	// ProposeOverride makes an override command durable and applied; its errors are those of Propose.
+	ProposeOverride(ctx context.Context, override *raftv1.OverrideCommand) (state.Result, error)
+	// Next is closed when there is a state other than the one at the time of the call.
+	Next() <-chan struct{}
 }
 
 // Keys makes, checks and seals key pairs.
@@ -76,17 +80,52 @@ type PEMError struct {
 func (e *PEMError) Error() string { return e.Field + ": " + e.Err.Error() }
 func (e *PEMError) Unwrap() error { return e.Err }
 
-// Observer is what this node's data plane does now. Its methods do not block.
+// Observer is what this node's data plane does now. Its methods do not block, but for those that take a context. Messages
+// that it returns belong to the caller, but for events.
 type Observer interface {
+	TrafficObserver
+	SystemObserver
 	// Progress says how far this node has come in serving revisions.
 	Progress() Progress
 	// ServedSerial is the serial (hex, lower case) of the certificate that this node serves under a name;
 	// empty if none.
 	ServedSerial(certificate string) string
+	// CertificateUse names the listeners on which this node shows a certificate to some client, and "host: certificate" for
+	// each host that another certificate serves in its place. Both are ordered.
+	CertificateUse(name string) (listeners []string, shadowedBy []string)
 	// Backends reads the status of a pool's backends, or of all pools' if the name is empty, by pool and address.
 	Backends(pool string) []*lbdv1.BackendStatus
+	// Conditions are Programmed and, of a pool, Healthy, as far as they can be told of a resource. Node is filled in by this
+	// package.
+	Conditions(kind, name string) []*lbdv1.Condition
+}
+
+// TrafficObserver is what this node does with requests and connections. Where an answer names the node, this package fills
+// it in.
+type TrafficObserver interface {
+	// TestRoute says what would become of a request. The URL is not empty. Its error is a status, or one of package state's.
+	TestRoute(ctx context.Context, req *lbdv1.TestRouteRequest) (*lbdv1.TestRouteResponse, error)
+	// Stats reads the counters.
+	Stats() *lbdv1.WatchStatsResponse
+	// Events are the events that are still remembered and later than a time (zero: all), oldest first; no two have the same
+	// time. next is closed when there is one more.
+	Events(since time.Time) (past []*lbdv1.WatchEventsResponse, next <-chan struct{})
+	// Connections lists what the request chooses, at most its limit, which is set.
+	Connections(req *lbdv1.ListConnectionsRequest) (*lbdv1.ListConnectionsResponse, error)
+	// KillConnections closes what the request chooses, and counts it. Something is set in the request.
+	KillConnections(req *lbdv1.KillConnectionsRequest) (int64, error)
+}
+
+// SystemObserver is the condition of this node's process.
+type SystemObserver interface {
 	// Status reads the node's condition. Node and stored_revision are filled in by this package.
 	Status() *lbdv1.SystemServiceGetStatusResponse
+	// Doctor looks for what makes the node slow, unsafe or about to fail. Node is filled in by this package.
+	Doctor(ctx context.Context) []*lbdv1.Finding
+	// Metrics is Prometheus' text format.
+	Metrics() (string, error)
+	// Profile takes a profile, gzipped; of the CPU for as long as d or until ctx ends.
+	Profile(ctx context.Context, kind lbdv1.ProfileKind, d time.Duration) ([]byte, error)
 }
 
 // Progress is one observation of what a node serves.

@@ -44,6 +44,10 @@ func TestSecretsStayInside(t *testing.T) {
 	note(r.config.Get(r.ctx(), &lbdv1.GetRequest{Kind: "certificates", Name: "a"}))
 	note(r.config.List(r.ctx(), &lbdv1.ListRequest{Kind: "certificates"}))
 	note(r.config.ListRevisions(r.ctx(), &lbdv1.ListRevisionsRequest{}))
+	note(r.config.GetRevision(r.ctx(), &lbdv1.GetRevisionRequest{Number: 1}))
+	note(r.diff(r.request(owner("web"), pemCertificate("a", other.chain, other.key), pemCertificate("z", id.chain, id.key))))
+	note(r.config.Rollback(r.ctx(), &lbdv1.RollbackRequest{Owner: "web", ValidateOnly: true}))
+	note(r.watch(&lbdv1.WatchRequest{Kind: "certificates"}).Recv())
 	for _, resource := range r.export("") {
 		note(resource, nil)
 	}

@@ -1,6 +1,9 @@
 package rpc
 
 import (
+	"bytes"
+	"slices"
+
 	"google.golang.org/protobuf/proto"
 
 	"lbd/cluster/state"
@@ -8,9 +11,23 @@ import (
 	lbdv1 "lbd/proto/lbd/v1"
 )
 
+// apply takes in what an apply asks for. Its refusal, if any, is not about what the resources say.
+func (d *draft) apply(p *parcel) error {
+	d.change.Applied = true
+	d.add(p.resources)
+	d.change.Deletes = append(d.change.Deletes, p.deletes...)
+	if p.head.GetPrune() {
+		return d.prune(p.head.GetAllowMassDelete())
+	}
+	return nil
+}
+
 // add takes resources into the change, each in the form in which it is stored.
 func (d *draft) add(resources []*lbdv1.Resource) {
 	for _, r := range resources {
+		if key, ok := state.KeyOf(r); ok && r.GetEtag() != "" {
+			d.change.IfEtags = append(d.change.IfEtags, &raftv1.Precondition{Key: key.String(), Etag: r.GetEtag()})
+		}
 		d.upsert(&lbdv1.Resource{Owner: d.change.GetOwner(), Spec: r.GetSpec()})
 	}
 }
@@ -20,12 +37,22 @@ func (d *draft) upsert(r *lbdv1.Resource) {
 	r = state.Normalize(r)
 	stored := &raftv1.StoredResource{Resource: r}
 	d.change.Upserts = append(d.change.Upserts, stored)
+	if ca, ok := r.GetTrustBundle().GetCa().GetSource().(*lbdv1.Content_Inline); ok {
+		if err := state.CheckBundleCertificates(ca.Inline); err != nil {
+			key, _ := state.KeyOf(r)
+			d.violations = append(d.violations, violation(key.Field()+".ca.inline", "%v", err))
+		}
+	}
 	cert := r.GetCertificate()
 	if cert == nil {
 		return
 	}
 	old, _ := d.base.Get(state.Certificates, cert.GetName())
 	field := state.Key{Kind: state.Certificates, Name: cert.GetName()}.Field()
+	if cert.GetManagedExternally() && len(old.GetMaterial().GetChain()) > 0 {
+		d.keepManaged(stored, old, field)
+		return
+	}
 	var c content
 	var violations []*lbdv1.Violation
 	switch source := cert.GetSource().(type) {
@@ -41,6 +68,23 @@ func (d *draft) upsert(r *lbdv1.Resource) {
 	}
 	d.violations = append(d.violations, violations...)
 	d.setContent(stored, c)
+}
+
+// keepManaged leaves the content of a certificate that only the cert verbs change, with a note where the document has other
+// content.
+func (d *draft) keepManaged(stored, old *raftv1.StoredResource, field string) {
+	cert := stored.GetResource().GetCertificate()
+	pair, err := d.materials.keys.ParsePEM([]byte(cert.GetPem().GetChain().GetInline()), nil)
+	if cert.GetPem().GetChain() != nil && (err != nil || !slices.EqualFunc(pair.Chain, old.GetMaterial().GetChain(), bytes.Equal)) {
+		d.violations = append(d.violations, warning(field+".pem",
+			"is ignored: the certificate is managed externally and has content already, which only rotate changes"))
+	}
+	if before := old.GetResource().GetCertificate().GetSelfSigned(); before != nil {
+		cert.Source = &lbdv1.Certificate_SelfSigned{SelfSigned: before}
+	} else {
+		cert.Source = &lbdv1.Certificate_Pem{Pem: &lbdv1.CertificatePem{}}
+	}
+	d.setContent(stored, content{material: old.GetMaterial()})
 }
 
 // setContent gives a certificate its content, as far as it is known. The PEM is dropped from its source: content is kept

@@ -32,6 +32,10 @@ func newWriter(cfg Config, life context.Context) *writer {
 
 // draft is a change before anything secret is made for it.
 type draft struct {
+	// current is the newest state, which the change is tried on.
+	current *state.State
+	// base is the state that a change's blanks are filled in from: the current one or, for a retry, the one that the first
+	// call found, so that both ask for the same.
 	base      *state.State
 	materials materials
 	change    *raftv1.ChangeCommand
@@ -65,9 +69,12 @@ func (w *writer) write(ctx context.Context, head *lbdv1.ApplyHeader, fill func(*
 	if err := fill(d); err != nil {
 		return nil, err
 	}
-	result, err := d.try()
+	next, result, err := d.try()
 	if err != nil {
 		return nil, err
+	}
+	if head.GetValidateOnly() {
+		result.Changes = withFields(d.current, next, result.Changes)
 	}
 	if !head.GetValidateOnly() && !result.Replayed {
 		if err := d.finish(); err != nil {
@@ -95,31 +102,33 @@ func (w *writer) propose(change *raftv1.ChangeCommand) (state.Result, error) {
 
 // draft begins a change on the newest state.
 func (w *writer) draft(head *lbdv1.ApplyHeader, by string) *draft {
-	now := w.now()
+	now, current := w.now(), w.store.State()
 	return &draft{
-		base:      w.store.State(),
+		current:   current,
+		base:      current.Requested(head.GetRequestId()),
 		materials: materials{keys: w.keys, now: now},
 		contents:  map[*raftv1.StoredResource]content{},
 		change: &raftv1.ChangeCommand{
-			Owner:     head.GetOwner(),
-			Author:    by,
-			Time:      timestamppb.New(now),
-			Message:   head.GetMessage(),
-			RequestId: head.GetRequestId(),
-			TakeOver:  head.GetTakeOver(),
+			Owner:      head.GetOwner(),
+			Author:     by,
+			Time:       timestamppb.New(now),
+			Message:    head.GetMessage(),
+			RequestId:  head.GetRequestId(),
+			TakeOver:   head.GetTakeOver(),
+			IfRevision: head.IfRevision,
 		},
 	}
 }
 
-// try applies the draft to the immutable state and forgets the outcome. What is wrong with the PEM and what is wrong
-// otherwise are reported together. A retry is answered as the first time, whatever else has changed since.
-func (d *draft) try() (state.Result, error) {
-	_, result := d.base.Apply(&raftv1.Command{Kind: &raftv1.Command_Change{Change: d.rehearsal()}})
+// try applies the draft to the immutable state and says what would become of it. What is wrong with the PEM and what is
+// wrong otherwise are reported together. A retry is answered as the first time, whatever else has changed since.
+func (d *draft) try() (*state.State, state.Result, error) {
+	next, result := d.current.Apply(&raftv1.Command{Kind: &raftv1.Command_Change{Change: d.rehearsal()}})
 	if result.Replayed {
-		return result, nil
+		return next, result, nil
 	}
 	if d.refusal != nil {
-		return result, d.refusal
+		return next, result, d.refusal
 	}
 	violations := d.violations
 	var refused *state.InvalidError
@@ -127,9 +136,9 @@ func (d *draft) try() (state.Result, error) {
 		violations = append(violations, refused.Violations...)
 	}
 	if errs, _ := split(violations); len(errs) > 0 {
-		return result, &state.InvalidError{Violations: errs}
+		return next, result, &state.InvalidError{Violations: errs}
 	}
-	return result, result.Err
+	return next, result, result.Err
 }
 
 // rehearsal is the change with a stand-in for all that only finish makes: enough to be judged, never to be proposed.

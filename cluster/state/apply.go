@@ -2,6 +2,7 @@ package state
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
@@ -25,9 +26,11 @@ type Result struct {
 	Changes []*lbdv1.Change
 	// What the change was warned of.
 	Warnings []*lbdv1.Violation
+	// What an override command put in force, and what it ended, each by pool and address. A replay has neither.
+	Overrides, Ended []*lbdv1.Override
 	// Replayed: the request id was known, the answer is the one given then.
 	Replayed bool
-	// *InvalidError, *ConflictError, *PanicError, ErrPartsMissing, ErrUnknownCommand: the resources are unchanged.
+	// *InvalidError, *ConflictError, *MissingError, *PanicError, ErrPartsMissing, ErrUnknownCommand: the resources are unchanged.
 	Err error
 	// Keys of the records that differ from those of the state before, for Record; ordered.
 	Touched []string
@@ -49,6 +52,8 @@ func (s *State) Apply(cmd *raftv1.Command) (next *State, res Result) {
 		next, res = s.part(e, kind.Part)
 	case *raftv1.Command_Commit:
 		next, res = s.commit(e, kind.Commit)
+	case *raftv1.Command_Override:
+		next, res = s.override(e, kind.Override)
 	default:
 		return s, Result{Revision: s.revision, Err: ErrUnknownCommand}
 	}
@@ -59,11 +64,13 @@ func (s *State) Apply(cmd *raftv1.Command) (next *State, res Result) {
 // change makes one revision of a change, or none:
 //
 //  1. answer a repeated request as before
-//  2. bring everything into its stored form
-//  3. refuse what is invalid, or belongs to another owner
-//  4. keep what differs
-//  5. make the revision of it
-//  6. remember the request, forget what is too old
+//  2. refuse what was made for another state
+//  3. bring everything into its stored form
+//  4. refuse what is invalid, or belongs to another owner
+//  5. keep what differs, and what was there before
+//  6. make the revision of it
+//  7. end overrides of backends that are gone
+//  8. remember the request, forget what is too old
 func (s *State) change(e *edit, change *raftv1.ChangeCommand) (*State, Result) {
 	digest := changeDigest(change)
 	if id := change.GetRequestId(); id != "" {
@@ -71,19 +78,23 @@ func (s *State) change(e *edit, change *raftv1.ChangeCommand) (*State, Result) {
 			return s, replay(known, digest)
 		}
 	}
+	if err := s.checkPreconditions(change); err != nil {
+		return s, Result{Revision: s.revision, Err: err}
+	}
 	change = normalizeChange(change)
 	violations := check(s, change, true)
 	if hasError(violations) {
 		return s, Result{Revision: s.revision, Err: &InvalidError{violations}}
 	}
 	if conflicts := s.conflicts(change); len(conflicts) > 0 {
-		return s, Result{Revision: s.revision, Err: &ConflictError{OwnedByOther, conflicts}}
+		return s, Result{Revision: s.revision, Err: &ConflictError{Reason: OwnedByOther, Conflicts: conflicts}}
 	}
 	res := Result{Warnings: violations}
 	res.Changes = e.store(s, change)
 	if len(res.Changes) > 0 {
 		e.revision++
 		e.put(revisionKey(e.revision), e.newRevision(change, res.Changes))
+		e.endOrphans(res.Changes)
 		e.forgetRevisions(change.GetOwner(), change.GetTime())
 	}
 	res.Revision = e.revision
@@ -116,13 +127,7 @@ func (s *State) conflicts(change *raftv1.ChangeCommand) []Conflict {
 		key, _ := ParseKey(text)
 		note(key, change.GetOwner())
 	}
-	keys := slices.Collect(maps.Keys(held))
-	sortKeys(keys)
-	conflicts := make([]Conflict, len(keys))
-	for i, key := range keys {
-		conflicts[i] = Conflict{key, held[key]}
-	}
-	return conflicts
+	return conflictsOf(held)
 }
 
 // store puts and removes what differs from the state before, as part of the next revision.
@@ -138,6 +143,9 @@ func (e *edit) store(before *State, change *raftv1.ChangeCommand) []*lbdv1.Chang
 		if existed {
 			actions[key] = lbdv1.ChangeAction_CHANGE_ACTION_UPDATE
 		}
+		// An apply that made it once may prune it, whoever changed it since.
+		up.Applied = up.GetApplied() || change.GetApplied() || stored.GetApplied()
+		up.Created = cmp.Or(Created(stored), up.GetCreated(), before.revision+1) // what a rollback brings back is as old as it was
 		up.Resource.Revision = before.revision + 1
 		up.Resource.UpdateTime = change.GetTime()
 		up.Resource.Etag = etag(up)
@@ -153,8 +161,15 @@ func (e *edit) store(before *State, change *raftv1.ChangeCommand) []*lbdv1.Chang
 	changes := make([]*lbdv1.Change, len(keys))
 	for i, key := range keys {
 		changes[i] = &lbdv1.Change{Action: actions[key], Kind: string(key.Kind), Name: key.Name}
+		was, _ := before.Get(key.Kind, key.Name)
+		e.remember(before.revision+1, key, was)
 	}
 	return changes
+}
+
+// Created is the revision that made a resource: of two routes that cannot be told apart the older one wins.
+func Created(stored *raftv1.StoredResource) int64 {
+	return cmp.Or(stored.GetCreated(), stored.GetResource().GetRevision())
 }
 
 // same tells whether a normalised resource is what is stored. Sealing the same key twice gives different bytes, so a
@@ -223,7 +238,7 @@ func (e *edit) forgetRevisions(owner string, now *timestamppb.Timestamp) {
 			return false
 		}
 		kept--
-		e.remove(revisionKey(r.GetNumber()))
+		e.forgetRevision(view, r.GetNumber())
 		return true
 	})
 }

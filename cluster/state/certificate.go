@@ -1,9 +1,13 @@
 package state
 
 import (
+	"crypto/x509"
+	"encoding/pem"
 	"net/netip"
 	"regexp"
+	"strings"
 
+	raftv1 "lbd/proto/lbd/raft/v1"
 	lbdv1 "lbd/proto/lbd/v1"
 )
 
@@ -20,6 +24,71 @@ func checkCertificate(c *checker, cert *lbdv1.Certificate) {
 	}
 	if c.storing {
 		c.checkMaterial()
+	}
+	c.checkSharedNames()
+}
+
+// checkSharedNames says what is served where two certificates are for one name and kind of key: that is how one replaces
+// another, and else a mistake.
+func (c *checker) checkSharedNames() {
+	stored, _ := c.next.Get(c.key.Kind, c.key.Name)
+	hosts, keyType := namesOf(stored)
+	told := make(map[string]bool)
+	for _, host := range hosts {
+		c.next.indexed(nameIndex(host, keyType), func(name string) bool {
+			if other := (Key{Certificates, name}); other != c.key && c.earlier(other) && !told[name] {
+				told[name] = true
+				c.warnf("", "is for `%s` with a key of type %s, as certificate `%s` is: of those that are valid the newest is served", host, keyType, name)
+			}
+			return len(told) < sharedNamesToldMax
+		})
+	}
+}
+
+const sharedNamesToldMax = 3
+
+// namesOf are the host names and IP addresses that a certificate serves, as far as its content is known, and the type of
+// its key.
+func namesOf(stored *raftv1.StoredResource) (hosts []string, keyType string) {
+	cert := stored.GetResource().GetCertificate()
+	if s := cert.GetSelfSigned(); s != nil {
+		if s.GetKeyType() == lbdv1.KeyType_KEY_TYPE_RSA_2048 {
+			return s.GetHosts(), x509.RSA.String()
+		}
+		return s.GetHosts(), x509.ECDSA.String()
+	}
+	var der []byte
+	if chain := stored.GetMaterial().GetChain(); len(chain) > 0 {
+		der = chain[0]
+	} else if block, _ := pem.Decode([]byte(cert.GetPem().GetChain().GetInline())); block != nil {
+		der = block.Bytes
+	}
+	leaf, err := x509.ParseCertificate(der)
+	if err != nil {
+		return nil, ""
+	}
+	for _, name := range leaf.DNSNames {
+		hosts = append(hosts, strings.TrimSuffix(strings.ToLower(name), "."))
+	}
+	for _, ip := range leaf.IPAddresses {
+		hosts = append(hosts, ip.String())
+	}
+	return hosts[:min(len(hosts), hostsMax)], leaf.PublicKeyAlgorithm.String()
+}
+
+// indexCertificate finds a certificate by what it serves.
+func indexCertificate(stored *raftv1.StoredResource) []string {
+	hosts, keyType := namesOf(stored)
+	keys := make([]string, len(hosts))
+	for i, host := range hosts {
+		keys[i] = nameIndex(host, keyType) + stored.GetResource().GetCertificate().GetName()
+	}
+	return keys
+}
+
+func normalizeCertificate(cert *lbdv1.Certificate) {
+	for i, host := range cert.GetSelfSigned().GetHosts() {
+		cert.GetSelfSigned().Hosts[i] = normalHost(host)
 	}
 }
 
@@ -81,9 +150,7 @@ func (c *checker) checkSelfSigned(s *lbdv1.CertificateSelfSigned) {
 		}
 		seen[host] = true
 	}
-	if _, known := lbdv1.KeyType_name[int32(s.GetKeyType())]; !known {
-		c.errorf("self_signed.key_type", "unknown key type %d (ECDSA_P256, RSA_2048)", s.GetKeyType())
-	}
+	c.checkEnum("self_signed.key_type", "key type", s.GetKeyType())
 }
 
 func (c *checker) checkPattern(path, host string) {

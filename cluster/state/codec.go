@@ -131,6 +131,10 @@ func wrapRecord(m proto.Message) *raftv1.SnapshotRecord {
 		return &raftv1.SnapshotRecord{Record: &raftv1.SnapshotRecord_Request{Request: m}}
 	case *raftv1.PartCommand:
 		return &raftv1.SnapshotRecord{Record: &raftv1.SnapshotRecord_Part{Part: m}}
+	case *raftv1.Before:
+		return &raftv1.SnapshotRecord{Record: &raftv1.SnapshotRecord_Before{Before: m}}
+	case *lbdv1.Override:
+		return &raftv1.SnapshotRecord{Record: &raftv1.SnapshotRecord_Override{Override: m}}
 	default:
 		panic(fmt.Sprintf("record of type %T", m))
 	}
@@ -147,6 +151,10 @@ func unwrapRecord(r *raftv1.SnapshotRecord) proto.Message {
 		return r.Request
 	case *raftv1.SnapshotRecord_Part:
 		return r.Part
+	case *raftv1.SnapshotRecord_Before:
+		return r.Before
+	case *raftv1.SnapshotRecord_Override:
+		return r.Override
 	default:
 		return nil
 	}
@@ -165,6 +173,12 @@ func recordKey(m proto.Message, uploads map[string]int64) string {
 		return requestKey(m.GetRevision(), m.GetId())
 	case *raftv1.PartCommand:
 		return partKey(uploads[string(m.GetDigest())], m.GetIndex())
+	case *raftv1.Before:
+		if key, err := ParseKey(m.GetKey()); err == nil {
+			return beforeKey(m.GetRevision(), key)
+		}
+	case *lbdv1.Override:
+		return overrideKey(m)
 	}
 	return ""
 }

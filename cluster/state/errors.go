@@ -3,6 +3,8 @@ package state
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	lbdv1 "lbd/proto/lbd/v1"
@@ -17,6 +19,8 @@ var (
 	ErrFormat = errors.New("unknown format")
 	// ErrDamaged refuses a record that cannot be what was written.
 	ErrDamaged = errors.New("damaged record")
+	// ErrNotKept: history does not hold what is asked for.
+	ErrNotKept = errors.New("not in the history that is kept")
 )
 
 // InvalidError refuses a change for what it says. The caller has to change it.
@@ -50,31 +54,91 @@ const (
 	OwnedByOther ConflictReason = "OWNED_BY_OTHER"
 	// RequestIDReused: the request id was used for another change.
 	RequestIDReused ConflictReason = "REQUEST_ID_REUSED"
+	// RevisionMoved: the owner's newest revision is not the one that the change was made for.
+	RevisionMoved ConflictReason = "REVISION_MISMATCH"
+	// ResourceMoved: resources are not as they were when the change was made.
+	ResourceMoved ConflictReason = "ETAG_MISMATCH"
+	// ChangedSince: somebody else has changed what is to be rolled back.
+	ChangedSince ConflictReason = "CHANGED_SINCE"
 )
 
-// Conflict is a resource that another owner holds.
+// Conflict is a resource that another owner holds or has changed.
 type Conflict struct {
-	Key   Key
+	Key Key
+	// Empty where the resource is gone, but for cluster_settings.
 	Owner string
+	// The resource's revision; only for ResourceMoved.
+	Revision int64
+}
+
+// conflictsOf are conflicts ordered by key.
+func conflictsOf(owners map[Key]string) []Conflict {
+	keys := slices.Collect(maps.Keys(owners))
+	sortKeys(keys)
+	conflicts := make([]Conflict, len(keys))
+	for i, key := range keys {
+		conflicts[i] = Conflict{Key: key, Owner: owners[key]}
+	}
+	return conflicts
 }
 
 // ConflictError refuses a change for what the cluster holds. Repeating it does not help.
 type ConflictError struct {
 	Reason ConflictReason
-	// Ordered by key; only for OwnedByOther.
+	// Ordered by key; for OwnedByOther, ResourceMoved and ChangedSince.
 	Conflicts []Conflict
+	// Only for RevisionMoved: whose newest revision was to be Want and is Have.
+	Owner      string
+	Want, Have int64
 }
 
 func (e *ConflictError) Error() string {
-	if e.Reason == RequestIDReused {
+	switch e.Reason {
+	case RequestIDReused:
 		return "conflict: this request id was used for another change: use a new one"
+	case RevisionMoved:
+		return fmt.Sprintf("conflict: the newest revision of owner `%s` is %d, not %d: see what changed and send the change again for %d",
+			e.Owner, e.Have, e.Want, e.Have)
+	case ResourceMoved:
+		return "conflict: " + e.list(movedText) + ": read again and repeat the change"
+	case ChangedSince:
+		return "conflict: " + e.list(changedText) + ": put it back by an apply"
+	default:
+		return "conflict: " + e.list(heldText) + ": change it there or take it over"
 	}
-	held := make([]string, len(e.Conflicts))
-	for i, c := range e.Conflicts {
-		held[i] = fmt.Sprintf("%s belongs to owner `%s`", c.Key, c.Owner)
-	}
-	return "conflict: " + strings.Join(held, ", ") + ": change it there or take it over"
 }
+
+func (e *ConflictError) list(text func(Conflict) string) string {
+	texts := make([]string, len(e.Conflicts))
+	for i, c := range e.Conflicts {
+		texts[i] = text(c)
+	}
+	return strings.Join(texts, ", ")
+}
+
+func heldText(c Conflict) string { return fmt.Sprintf("%s belongs to owner `%s`", c.Key, c.Owner) }
+
+func movedText(c Conflict) string {
+	if c.Revision == 0 {
+		return fmt.Sprintf("%s does not exist", c.Key)
+	}
+	return fmt.Sprintf("%s is as revision %d stored it", c.Key, c.Revision)
+}
+
+func changedText(c Conflict) string {
+	if c.Owner == "" {
+		return fmt.Sprintf("%s was changed or deleted by somebody else since", c.Key)
+	}
+	return fmt.Sprintf("%s was changed by owner `%s` since", c.Key, c.Owner)
+}
+
+// MissingError refuses what is about something that is not there.
+type MissingError struct {
+	// Text names it, and what might be meant.
+	Text string
+}
+
+func (e *MissingError) Error() string { return e.Text }
 
 // PanicError is a command whose application panicked: a fault of this program. The state is as before the command.
 type PanicError struct {

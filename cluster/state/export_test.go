@@ -8,6 +8,9 @@ const (
 	RevisionsKeptMax = revisionsKeptMax
 	RequestsKeptMax  = requestsKeptMax
 	UploadsMax       = uploadsMax
+
+	OverridesMax        = overridesMax
+	OverridesChangedMax = overridesChangedMax
 )
 
 // Index is the derived index as text, to compare.

@@ -1,8 +1,6 @@
 package state
 
 import (
-	"net"
-	"net/netip"
 	"strings"
 
 	iradix "github.com/hashicorp/go-immutable-radix/v2"
@@ -16,7 +14,8 @@ import (
 // give the same index. Parts of a key are separated by NUL, which no name, host or path may hold.
 //
 //	use      <kind> <name> <user's kind> <user>   the user refers to kind/name
-//	match    <listener> <host> <type> <path> <route>
+//	match    <listener> <host> <type> <path> <conditions> <route> <its match>
+//	name     <host> <key type> <certificate>       of the certificate's leaf
 //	listen   <port> <host> <listener>
 //	dial     <port> <host> <pool>                  only where the host is an IP address or localhost
 //	history  <owner> <revision>                  = revision
@@ -24,6 +23,8 @@ import (
 //	request  <id>                                = revision
 //	upload   <digest>                            = upload
 //	bytes                                        = bytes of all parts
+//	overrides                                    = sum of digests of all overrides
+//	overridden                                   = number of overrides
 const sep = "\x00"
 
 func join(parts ...string) string { return strings.Join(parts, sep) }
@@ -34,6 +35,8 @@ func matchIndex(listener, host, match, path string) string {
 	return join("match", listener, host, match, path, "")
 }
 
+func nameIndex(host, keyType string) string { return join("name", host, keyType, "") }
+
 func listenIndex(port string) string   { return join("listen", port, "") }
 func dialIndex(port string) string     { return join("dial", port, "") }
 func historyIndex(owner string) string { return join("history", owner, "") }
@@ -41,54 +44,11 @@ func keptIndex(owner string) string    { return join("kept", owner) }
 func requestIndex(id string) string    { return join("request", id) }
 func uploadIndex(digest string) string { return join("upload", digest) }
 
-const bytesIndex = "bytes"
-
-// indexListener finds a listener by the ports it binds and by the certificate it falls back to.
-func indexListener(name string, l *lbdv1.Listener) []string {
-	var keys []string
-	for _, address := range l.GetAddresses() {
-		if host, port, err := net.SplitHostPort(address); err == nil {
-			keys = append(keys, listenIndex(port)+join(host, name))
-		}
-	}
-	if fallback := l.GetTls().GetDefaultCertificate(); fallback != "" {
-		keys = append(keys, useIndex(Certificates, fallback)+join(string(Listeners), name))
-	}
-	return keys
-}
-
-// indexPool finds a pool by those of its backends that may be this machine or a listener's own address.
-func indexPool(name string, p *lbdv1.Pool) []string {
-	var keys []string
-	for _, b := range p.GetBackends() {
-		host, port, err := net.SplitHostPort(b.GetAddress())
-		if err != nil {
-			continue
-		}
-		if _, err := netip.ParseAddr(host); err == nil || isLocalName(host) {
-			keys = append(keys, dialIndex(port)+join(host, name))
-		}
-	}
-	return keys
-}
-
-// indexRoute finds a route by what it refers to and by each request it may win.
-func indexRoute(name string, r *lbdv1.Route) []string {
-	var keys []string
-	for _, listener := range r.GetListeners() {
-		keys = append(keys, useIndex(Listeners, listener)+join(string(Routes), name))
-	}
-	for _, p := range r.GetForward().GetPools() {
-		keys = append(keys, useIndex(Pools, p.GetPool())+join(string(Routes), name))
-	}
-	for _, policy := range r.GetPolicies() {
-		keys = append(keys, useIndex(Policies, policy)+join(string(Routes), name))
-	}
-	for _, c := range claims(r) {
-		keys = append(keys, matchIndex(c.listener, c.host, c.match, c.path)+name)
-	}
-	return keys
-}
+const (
+	bytesIndex      = "bytes"
+	overridesIndex  = "overrides"
+	overriddenIndex = "overridden"
+)
 
 // edit is a state under change: records and index move together, and what was touched is remembered.
 type edit struct {
@@ -133,6 +93,9 @@ func (e *edit) put(key string, record proto.Message) {
 	case *raftv1.PartCommand:
 		e.index.Insert([]byte(uploadIndex(string(r.GetDigest()))), uploadOf(key))
 		e.count(bytesIndex, int64(len(r.GetData())))
+	case *lbdv1.Override:
+		e.count(overridesIndex, overrideDigest(r))
+		e.count(overriddenIndex, 1)
 	}
 }
 
@@ -160,6 +123,9 @@ func (e *edit) unindex(key string, record proto.Message) {
 			e.index.Delete([]byte(uploadIndex(string(r.GetDigest()))))
 		}
 		e.count(bytesIndex, -int64(len(r.GetData())))
+	case *lbdv1.Override:
+		e.count(overridesIndex, -overrideDigest(r))
+		e.count(overriddenIndex, -1)
 	}
 }
 
@@ -186,7 +152,7 @@ func resourceIndex(r *raftv1.StoredResource) []string {
 	if !ok || key.Kind.info().index == nil {
 		return nil
 	}
-	return key.Kind.info().index(key.Name, Spec(r.GetResource()))
+	return key.Kind.info().index(r)
 }
 
 // indexed walks the index keys that begin so, without the prefix, in order.
@@ -207,8 +173,8 @@ func (s *State) counter(key string) int64 {
 	return n
 }
 
-// users are the keys of those that refer to a resource, ordered.
-func (s *State) users(k Key) []Key {
+// Users are the keys of those that refer to a resource, ordered as text.
+func (s *State) Users(k Key) []Key {
 	var keys []Key
 	s.indexed(useIndex(k.Kind, k.Name), func(rest string) bool {
 		kind, name, _ := strings.Cut(rest, sep)

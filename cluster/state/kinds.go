@@ -8,6 +8,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
+	raftv1 "lbd/proto/lbd/raft/v1"
 	lbdv1 "lbd/proto/lbd/v1"
 )
 
@@ -21,6 +22,8 @@ const (
 	Pools           Kind = "pools"
 	Routes          Kind = "routes"
 	Policies        Kind = "policies"
+	AddressLists    Kind = "address_lists"
+	TrustBundles    Kind = "trust_bundles"
 	ClusterSettings Kind = "cluster_settings"
 )
 
@@ -32,7 +35,7 @@ type kindInfo struct {
 	// check adds what is wrong with one resource and with what it refers to.
 	check func(*checker, proto.Message)
 	// index names the derived keys under which a resource is found again.
-	index func(name string, spec proto.Message) []string
+	index func(*raftv1.StoredResource) []string
 	// normalize brings a specification into the one form in which it is stored.
 	normalize func(proto.Message)
 }
@@ -43,10 +46,12 @@ var kinds []kindInfo
 func init() {
 	kinds = []kindInfo{
 		{Listeners, "listener", on(checkListener), indexOn(indexListener), normalizeOn(normalizeListener)},
-		{Certificates, "certificate", on(checkCertificate), nil, normalizeOn(normalizeCertificate)},
+		{Certificates, "certificate", on(checkCertificate), indexCertificate, normalizeOn(normalizeCertificate)},
 		{Pools, "pool", on(checkPool), indexOn(indexPool), normalizeOn(normalizePool)},
 		{Routes, "route", on(checkRoute), indexOn(indexRoute), normalizeOn(normalizeRoute)},
-		{Policies, "policy", on(checkPolicy), nil, nil},
+		{Policies, "policy", on(checkPolicy), indexOn(indexPolicy), normalizeOn(normalizePolicy)},
+		{AddressLists, "address_list", on(checkAddressList), nil, normalizeOn(normalizeAddressList)},
+		{TrustBundles, "trust_bundle", on(checkTrustBundle), nil, normalizeOn(normalizeTrustBundle)},
 		{ClusterSettings, "cluster_settings", on(checkSettings), nil, nil},
 	}
 }
@@ -55,8 +60,11 @@ func on[T proto.Message](f func(*checker, T)) func(*checker, proto.Message) {
 	return func(c *checker, m proto.Message) { f(c, m.(T)) }
 }
 
-func indexOn[T proto.Message](f func(string, T) []string) func(string, proto.Message) []string {
-	return func(name string, m proto.Message) []string { return f(name, m.(T)) }
+func indexOn[T proto.Message](f func(string, T) []string) func(*raftv1.StoredResource) []string {
+	return func(r *raftv1.StoredResource) []string {
+		key, _ := KeyOf(r.GetResource())
+		return f(key.Name, Spec(r.GetResource()).(T))
+	}
 }
 
 func normalizeOn[T proto.Message](f func(T)) func(proto.Message) {

@@ -29,15 +29,31 @@ const (
 	backendsMax       = 1000
 	weightMax         = 256
 	matchesMax        = 100
-	headersMax        = 32
-	headerBytesMax    = 8 << 10
-	bodyBytesMax      = 64 << 10
-	statusesMax       = 20
+	conditionsMax     = 16 // of a match: headers, and again query parameters
+	regexBytesMax     = 1 << 10
+	// regexSizeMax bounds a regular expression with its repetitions written out: a kilobyte can ask for millions.
+	regexSizeMax   = 4096
+	headersMax     = 32
+	headerBytesMax = 8 << 10
+	bodyBytesMax   = 64 << 10
+	statusesMax    = 20
+	errorPagesMax  = 16
+	poolsMax       = 16
+	poolWeightMax  = 1_000_000
+	priorityMax    = 1000
 
-	trustedProxiesMax  = 256
-	policiesMax        = 16
-	policyBodyBytesMax = 1 << 50
-	retriesMax         = 5
+	allowedOwnersMax        = 100
+	listenerCertificatesMax = 100
+	trustedProxiesMax       = 256
+	bypassMax               = 256
+	policiesMax             = 16
+	policyBodyBytesMax      = 1 << 50
+	policyNetworksMax       = 1024
+	policyListsMax          = 16
+	concurrencyMax          = 1_000_000
+	addressListMax          = 50_000
+	trustBundleBytesMax     = 1 << 20
+	retriesMax              = 5
 	// Every wait that a document sets. Less than timeoutMin would cut off what is only scheduled late; who wants more than a
 	// day wants no limit, and has to say so.
 	timeoutMin = 10 * time.Millisecond
@@ -56,6 +72,36 @@ const (
 	checkIntervalDefault = 5 * time.Second
 	checkTimeoutDefault  = time.Second
 	checkCountMax        = 100
+	checkHeadersMax      = 16
+	checkBodyBytesMax    = 1 << 10
+
+	// What a pool may say of its backends. Names of cookies go into each request; the rest bounds what a mistyped unit can do.
+	backendConnectionsMax = 1 << 20
+	idleTimeoutMax        = time.Hour // longer than any server keeps a connection without a request
+	connectionAgeMin      = time.Second
+	queueLengthMax        = 100_000
+	queueTimeoutMax       = 10 * time.Minute
+	ejectionErrorsMax     = 1000
+	ejectionTimeMin       = time.Second
+	ejectionTimeMax       = time.Hour
+	slowStartMin          = time.Second
+	slowStartMax          = time.Hour
+	drainTimeoutMin       = time.Second
+	cookieBytesMax        = 64
+	bindingMin            = time.Second
+	bindingMax            = 365 * 24 * time.Hour
+	retryAfterMin         = time.Second
+)
+
+// Finding out which routes can never win reads other routes. Both numbers are per change and far above what a change
+// by hand needs; what a larger one leaves unread is only not warned of.
+const (
+	looksMax     = 300_000 // at what may win before a route of the change, some tenths of a second
+	looksBackMax = 20_000  // at what a route of the change may win before
+	// At one place in the routing table, and of a path's ancestors.
+	looksPerPlaceMax  = 32
+	ancestorsMax      = 64
+	looksPerClaimBack = 100
 )
 
 // What the state remembers. Everything here is bounded, and what is dropped is the same on every node.
@@ -67,10 +113,17 @@ const (
 	revisionsKeptFor = 30 * 24 * time.Hour
 	// requestsKeptMax bounds the answers kept for retries: hours of them, where a retry comes within minutes.
 	requestsKeptMax = 1000
+	// overridesMax bounds what operators say beside the documents: two of each of thousands of backends.
+	overridesMax = 10_000
+	// overridesChangedMax makes a command fit one entry of the log.
+	overridesChangedMax = 100
 	// Changes under way in parts: several callers at once, and what callers that died left behind.
 	uploadsMax      = 16
 	uploadsBytesMax = 2 * ChangeBytesMax
 )
+
+// diffValueBytesMax bounds a value in a difference: a line of a terminal or two.
+const diffValueBytesMax = 256
 
 // violationsMax bounds a report: nobody reads more, and an answer has to fit a message.
 const violationsMax = 500

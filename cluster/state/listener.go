@@ -2,6 +2,7 @@ package state
 
 import (
 	"net"
+	"slices"
 	"strings"
 
 	lbdv1 "lbd/proto/lbd/v1"
@@ -12,6 +13,7 @@ func checkListener(c *checker, l *lbdv1.Listener) {
 	for i, address := range l.GetAddresses() {
 		c.checkListenAddress(itemPath("addresses", i), address, l.GetAddresses()[:i])
 	}
+	c.checkEnum("protocol", "protocol", l.GetProtocol())
 	switch l.GetProtocol() {
 	case lbdv1.Protocol_PROTOCOL_UNSPECIFIED:
 		c.errorf("protocol", "is required: `HTTP` or `HTTPS`")
@@ -21,23 +23,61 @@ func checkListener(c *checker, l *lbdv1.Listener) {
 		}
 	case lbdv1.Protocol_PROTOCOL_HTTPS:
 		c.checkListenerTLS(l.GetTls())
-	default:
-		c.errorf("protocol", "unknown protocol %d (HTTP, HTTPS)", l.GetProtocol())
 	}
 	c.checkListenerTimeouts(l)
 	c.checkListenerLimits(l.GetLimits())
-	c.checkTrustedProxies(l.GetTrustedProxies())
+	c.checkNetworks("trusted_proxies", l.GetTrustedProxies(), trustedProxiesMax)
 	if l.GetHealthPath() != "" {
 		c.checkTarget("health_path", l.GetHealthPath())
 	}
+	c.checkAllowedOwners(l)
+}
+
+func (c *checker) checkAllowedOwners(l *lbdv1.Listener) {
+	allowed := l.GetAllowedOwners()
+	c.checkMost("allowed_owners", len(allowed), allowedOwnersMax)
+	c.checkDistinct("allowed_owners", allowed)
+	for i, owner := range allowed {
+		if fault := ownerFault(owner); fault != "" {
+			c.errorf(itemPath("allowed_owners", i), "%s", fault)
+		}
+	}
+	c.checkGuests(l)
+}
+
+// checkGuests refuses to lock out routes that use the listener and are not in the change.
+func (c *checker) checkGuests(l *lbdv1.Listener) {
+	before, existed := c.base.Get(Listeners, l.GetName())
+	now, _ := c.next.Get(Listeners, l.GetName())
+	if !existed || before.GetResource().GetOwner() == now.GetResource().GetOwner() &&
+		slices.Equal(before.GetResource().GetListener().GetAllowedOwners(), l.GetAllowedOwners()) {
+		return
+	}
+	told := make(map[string]bool)
+	for _, user := range c.next.Users(c.key) {
+		stored, _ := c.next.Get(user.Kind, user.Name)
+		owner := stored.GetResource().GetOwner()
+		if _, changed := c.position[user]; changed || told[owner] || mayUse(now.GetResource(), owner) {
+			continue
+		}
+		told[owner] = true
+		c.errorf("allowed_owners", "route `%s` of owner `%s` uses the listener: name `%s` here, or have that changed first", user.Name, owner, owner)
+	}
+}
+
+// mayUse tells whether an owner's routes may name a listener. What the first start made is everybody's, and stays where
+// it is until it is replaced.
+func mayUse(listener *lbdv1.Resource, owner string) bool {
+	return listener.GetOwner() == owner || listener.GetOwner() == OwnerDev || owner == OwnerDev ||
+		slices.Contains(listener.GetListener().GetAllowedOwners(), owner)
 }
 
 func (c *checker) checkListenerTimeouts(l *lbdv1.Listener) {
 	t := l.GetTimeouts()
-	c.checkLength("timeouts.handshake", t.GetHandshake())
-	c.checkLength("timeouts.request_head", t.GetRequestHead())
-	c.checkLength("timeouts.keep_alive_idle", t.GetKeepAliveIdle())
-	c.checkLength("timeouts.write_stall", t.GetWriteStall())
+	c.checkWait("timeouts.handshake", t.GetHandshake())
+	c.checkWait("timeouts.request_head", t.GetRequestHead())
+	c.checkWait("timeouts.keep_alive_idle", t.GetKeepAliveIdle())
+	c.checkWait("timeouts.write_stall", t.GetWriteStall())
 	if t.GetHandshake() != nil && l.GetProtocol() == lbdv1.Protocol_PROTOCOL_HTTP {
 		c.errorf("timeouts.handshake", "`handshake` is only for protocol HTTPS")
 	}
@@ -49,32 +89,6 @@ func (c *checker) checkListenerLimits(l *lbdv1.ListenerLimits) {
 	c.checkTimeout("limits.connection_age", l.GetConnectionAge())
 	c.checkRange("limits.head_bytes", int64(l.GetHeadBytes()), requestHeadBytesMin, requestHeadBytesMax)
 	c.checkRange("limits.fields", int64(l.GetFields()), requestFieldsMin, requestFieldsMax)
-}
-
-func (c *checker) checkTrustedProxies(networks []string) {
-	if n := len(networks); n > trustedProxiesMax {
-		c.errorf("trusted_proxies", "are %d: at most %d", n, trustedProxiesMax)
-	}
-	c.checkDistinct("trusted_proxies", networks)
-	for i, network := range networks {
-		path := itemPath("trusted_proxies", i)
-		switch p, err := ParseNetwork(network); {
-		case err != nil:
-			c.errorf(path, "`%s` is no network: write `10.0.0.0/8`, `2001:db8::/32` or one address", network)
-		case p != p.Masked():
-			c.errorf(path, "`%s` has bits set behind its prefix: write `%s`", network, p.Masked())
-		}
-	}
-}
-
-// checkCount checks that a list has at least one element and at most limit.
-func (c *checker) checkCount(path, one string, n, limit int) {
-	switch {
-	case n == 0:
-		c.errorf(path, "is required: at least one %s", one)
-	case n > limit:
-		c.errorf(path, "are %d: at most %d", n, limit)
-	}
 }
 
 // checkListenAddress checks one address, and that nothing else listens there.
@@ -157,23 +171,27 @@ func isIPv4(host string) bool {
 	return ok && ip.Is4()
 }
 
-func checkTLSVersion(c *checker, path string, v lbdv1.TlsVersion) {
-	if _, known := lbdv1.TlsVersion_name[int32(v)]; !known {
-		c.errorf(path, "unknown version %d (TLS12, TLS13)", v)
+// indexListener finds a listener by the ports it binds and by the certificates it names.
+func indexListener(name string, l *lbdv1.Listener) []string {
+	var keys []string
+	for _, address := range l.GetAddresses() {
+		if host, port, err := net.SplitHostPort(address); err == nil {
+			keys = append(keys, listenIndex(port)+join(host, name))
+		}
 	}
+	for _, certificate := range append([]string{l.GetTls().GetDefaultCertificate()}, l.GetTls().GetCertificates()...) {
+		if certificate != "" && !isLabel(certificate) {
+			keys = append(keys, useIndex(Certificates, certificate)+join(string(Listeners), name))
+		}
+	}
+	return keys
 }
 
-func (c *checker) checkListenerTLS(t *lbdv1.ListenerTls) {
-	checkTLSVersion(c, "tls.min_version", t.GetMinVersion())
-	checkTLSVersion(c, "tls.max_version", t.GetMaxVersion())
-	lowest, highest := t.GetMinVersion(), t.GetMaxVersion()
-	if lowest == 0 {
-		lowest = lbdv1.TlsVersion_TLS_VERSION_TLS12
+func normalizeListener(l *lbdv1.Listener) {
+	for i, address := range l.GetAddresses() {
+		l.Addresses[i] = NormalAddress(address)
 	}
-	if highest != 0 && highest < lowest {
-		c.errorf("tls.max_version", "must not be below min_version (%s)", strings.TrimPrefix(lowest.String(), "TLS_VERSION_"))
-	}
-	if name := t.GetDefaultCertificate(); name != "" {
-		c.refer("tls.default_certificate", Certificates, name)
-	}
+	normalizeNetworks(l.GetTrustedProxies())
+	spellAs(l.GetTls().GetCipherSuites(), cipherSuites)
+	spellAs(l.GetTls().GetGroups(), groups)
 }

@@ -2,6 +2,7 @@ package state
 
 import (
 	"fmt"
+	"net"
 	"net/netip"
 	"regexp"
 	"slices"
@@ -30,14 +31,21 @@ func (c *checker) checkName(path, name string) {
 }
 
 func (c *checker) checkOwner(owner string) {
-	switch {
-	case owner == "":
+	if owner == "" {
 		c.errorf("owner", "is required: whose resources these are")
-	case len(owner) > nameBytesMax:
-		c.errorf("owner", "has %d bytes: at most %d", len(owner), nameBytesMax)
-	case !ownerForm.MatchString(owner):
-		c.errorf("owner", "`%s` is no owner: use lower-case letters, digits and `-`, with a letter or digit at both ends", owner)
+	} else if fault := ownerFault(owner); fault != "" {
+		c.errorf("owner", "%s", fault)
 	}
+}
+
+func ownerFault(owner string) string {
+	switch {
+	case len(owner) > nameBytesMax:
+		return fmt.Sprintf("has %d bytes: at most %d", len(owner), nameBytesMax)
+	case !ownerForm.MatchString(owner):
+		return "`" + owner + "` is no owner: use lower-case letters, digits and `-`, with a letter or digit at both ends"
+	}
+	return ""
 }
 
 func (c *checker) checkLabels(labels map[string]string) {
@@ -77,6 +85,32 @@ func hostFault(host string) string {
 	return ""
 }
 
+// serverFault is hostFault for a host that may be an IP address and is written as such in messages, without the dot at
+// the end.
+func serverFault(host string) string {
+	if _, isIP := splitIP(host); isIP {
+		return ""
+	}
+	if strings.HasSuffix(host, ".") {
+		return "ends with a dot: leave it out"
+	}
+	return hostFault(host)
+}
+
+// authorityFault is serverFault for the value of a Host field: with or without a port (RFC 9110, section 7.2).
+func authorityFault(authority string) string {
+	host := authority
+	if h, port, err := net.SplitHostPort(authority); err == nil {
+		if fault := portFault(port); fault != "" {
+			return fault
+		}
+		host = h
+	} else if inner, ok := strings.CutPrefix(authority, "["); ok {
+		host = strings.TrimSuffix(inner, "]")
+	}
+	return serverFault(strings.ToLower(host))
+}
+
 // patternFault is hostFault for a name that may begin with "*." for one label.
 func patternFault(host string) string {
 	rest, wild := strings.CutPrefix(host, "*.")
@@ -106,20 +140,6 @@ func isLocalName(host string) bool {
 func splitIP(host string) (netip.Addr, bool) {
 	ip, err := netip.ParseAddr(host)
 	return ip.Unmap().WithZone(""), err == nil
-}
-
-// ParseNetwork reads "10.0.0.0/8", or one address as the network that holds it alone. An IPv4 network inside IPv6 is
-// refused: peers over IPv4 are known by their IPv4 address.
-func ParseNetwork(text string) (netip.Prefix, error) {
-	if ip, err := netip.ParseAddr(text); err == nil && ip.Zone() == "" {
-		ip = ip.Unmap()
-		return netip.PrefixFrom(ip, ip.BitLen()), nil
-	}
-	p, err := netip.ParsePrefix(text)
-	if err == nil && p.Addr().Is4In6() {
-		return netip.Prefix{}, fmt.Errorf("read network %q: an IPv4 network in IPv6 form", text)
-	}
-	return p, err
 }
 
 func portFault(port string) string {

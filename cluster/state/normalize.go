@@ -43,53 +43,6 @@ func normalizeChange(change *raftv1.ChangeCommand) *raftv1.ChangeCommand {
 	return n
 }
 
-func normalizeListener(l *lbdv1.Listener) {
-	for i, address := range l.GetAddresses() {
-		l.Addresses[i] = normalAddress(address)
-	}
-	for i, network := range l.GetTrustedProxies() {
-		if p, err := ParseNetwork(network); err == nil {
-			l.TrustedProxies[i] = p.String()
-		}
-	}
-}
-
-func normalizeCertificate(c *lbdv1.Certificate) {
-	for i, host := range c.GetSelfSigned().GetHosts() {
-		c.GetSelfSigned().Hosts[i] = normalHost(host)
-	}
-}
-
-func normalizePool(p *lbdv1.Pool) {
-	for _, b := range p.GetBackends() {
-		if b != nil {
-			b.Address = normalAddress(b.GetAddress())
-		}
-	}
-	for i, status := range p.GetHealthCheck().GetHttp().GetExpectStatus() {
-		p.GetHealthCheck().GetHttp().ExpectStatus[i] = strings.ToLower(status)
-	}
-}
-
-func normalizeRoute(r *lbdv1.Route) {
-	for i, host := range r.GetHosts() {
-		r.Hosts[i] = normalHost(host)
-	}
-	for _, m := range r.GetMatches() {
-		if prefix, ok := m.GetPath().GetMatch().(*lbdv1.PathMatch_Prefix); ok {
-			prefix.Prefix = normalPrefix(prefix.Prefix)
-		}
-	}
-}
-
-// normalPrefix drops the slash at the end: a prefix matches whole segments with and without it.
-func normalPrefix(prefix string) string {
-	for len(prefix) > 1 && strings.HasSuffix(prefix, "/") {
-		prefix = prefix[:len(prefix)-1]
-	}
-	return prefix
-}
-
 // normalHost is a host name in lower case or an IP address in its canonical form.
 func normalHost(host string) string {
 	if ip, err := netip.ParseAddr(host); err == nil {
@@ -98,8 +51,8 @@ func normalHost(host string) string {
 	return strings.ToLower(host)
 }
 
-// normalAddress is "host:port" with a normal host. What is no address stays as it is, for Validate to refuse.
-func normalAddress(address string) string {
+// NormalAddress is "host:port" with a normal host. What is no address stays as it is, for Validate to refuse.
+func NormalAddress(address string) string {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
 		return address

@@ -29,13 +29,16 @@ func replay(known *raftv1.Request, digest []byte) Result {
 }
 
 // changeDigest is a digest of what the caller asked for. What differs between two sendings of one request is left out:
-// author, time, the bytes of a sealed key, and content that was made here because the caller left it to us.
+// author, time, the bytes of a sealed key, and content that was made here because the caller left it to us, or kept because
+// it is managed elsewhere.
 func changeDigest(change *raftv1.ChangeCommand) []byte {
 	asked := &raftv1.ChangeCommand{
-		Owner:    change.GetOwner(),
-		TakeOver: change.GetTakeOver(),
-		Message:  change.GetMessage(),
-		Deletes:  change.GetDeletes(),
+		Owner:      change.GetOwner(),
+		TakeOver:   change.GetTakeOver(),
+		Message:    change.GetMessage(),
+		Deletes:    change.GetDeletes(),
+		IfRevision: change.IfRevision,
+		IfEtags:    change.GetIfEtags(),
 	}
 	for _, up := range change.GetUpserts() {
 		up := &raftv1.StoredResource{Resource: Normalize(up.GetResource()), Material: up.GetMaterial()}
@@ -43,7 +46,7 @@ func changeDigest(change *raftv1.ChangeCommand) []byte {
 		if up.Material != nil {
 			up.Material = &raftv1.CertificateMaterial{Chain: up.Material.GetChain(), PublicKeySha256: up.Material.GetPublicKeySha256()}
 		}
-		if up.GetResource().GetCertificate().GetSelfSigned() != nil {
+		if cert := up.GetResource().GetCertificate(); cert.GetSelfSigned() != nil || cert.GetManagedExternally() {
 			up.Material = nil
 		}
 		asked.Upserts = append(asked.Upserts, up)

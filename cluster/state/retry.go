@@ -23,7 +23,7 @@ func (c *checker) checkRetry(r *lbdv1.Retry) {
 		}
 		seen[cause] = true
 	}
-	c.checkLength(base+"per_try_timeout", r.GetPerTryTimeout())
+	c.checkWait(base+"per_try_timeout", r.GetPerTryTimeout())
 	if r.GetPerTryTimeout() != nil && !slices.Contains(r.GetOn(), lbdv1.RetryCause_RETRY_CAUSE_FIRST_BYTE_TIMEOUT) {
 		c.errorf(base+"per_try_timeout", "needs FIRST_BYTE_TIMEOUT in `on`: a try that it ends would not be repeated")
 	}

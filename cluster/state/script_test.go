@@ -104,8 +104,7 @@ func (w *world) run(t *testing.T, input string) string {
 	case "restore":
 		return w.restore(t)
 	}
-	t.Fatalf("unknown command %q", line)
-	return ""
+	return w.runHistory(t, words, args, body)
 }
 
 func parseChange(t *testing.T, args map[string]string, body []string) *raftv1.ChangeCommand {
@@ -117,11 +116,20 @@ func parseChange(t *testing.T, args map[string]string, body []string) *raftv1.Ch
 		Message:   args["message"],
 		RequestId: args["id"],
 		TakeOver:  args["take-over"] == "yes",
+		Applied:   args["applied"] == "yes",
+	}
+	if n, err := strconv.ParseInt(args["if-revision"], 10, 64); err == nil {
+		change.IfRevision = &n
 	}
 	for _, line := range body {
 		kind, text, _ := strings.Cut(line, " ")
 		if kind == "delete" {
 			change.Deletes = append(change.Deletes, text)
+			continue
+		}
+		if kind == "if" {
+			key, etag, _ := strings.Cut(text, " ")
+			change.IfEtags = append(change.IfEtags, &raftv1.Precondition{Key: key, Etag: strings.TrimPrefix(etag, "none")})
 			continue
 		}
 		r := new(lbdv1.Resource)

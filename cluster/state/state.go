@@ -19,6 +19,8 @@ import (
 //
 // Everything lives in one persistent map of records, ordered by key:
 //
+//	b/<revision>/<kind>/<name> a resource as it was before a revision
+//	o/<pool>/<address>/<what>  an override
 //	r/<kind>/<name>            a resource
 //	v/<revision>               a revision of the history
 //	q/<revision>/<request id>  a remembered request
@@ -190,6 +192,8 @@ func (s *State) prefix(prefix string) iter.Seq2[string, proto.Message] {
 }
 
 const (
+	beforePrefix   = "b/"
+	overridePrefix = "o/"
 	resourcePrefix = "r/"
 	revisionPrefix = "v/"
 	requestPrefix  = "q/"
@@ -197,6 +201,10 @@ const (
 )
 
 func resourceKey(k Key) string { return resourcePrefix + string(k.Kind) + "/" + k.Name }
+
+func beforeKey(revision int64, k Key) string {
+	return beforePrefix + number(revision) + "/" + string(k.Kind) + "/" + k.Name
+}
 
 func revisionKey(n int64) string { return revisionPrefix + number(n) }
 

@@ -6,6 +6,7 @@ import (
 	"unicode"
 
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
 
 	raftv1 "lbd/proto/lbd/raft/v1"
 	lbdv1 "lbd/proto/lbd/v1"
@@ -56,6 +57,8 @@ type checker struct {
 	violations []*lbdv1.Violation
 	counts     [3]int // by severity
 	suggested  int
+	labeled    map[string]bool // "key=value" of all certificates, once it is needed
+	looks      looks
 }
 
 // run checks in the order of the change, so that a report reads as the document does.
@@ -109,19 +112,24 @@ func (c *checker) place(change *raftv1.ChangeCommand) {
 
 func (c *checker) checkChange(change *raftv1.ChangeCommand) {
 	c.checkOwner(change.GetOwner())
-	limit := func(field, value string, limit int) {
-		if len(value) > limit {
-			c.errorf(field, "has %d bytes: at most %d", len(value), limit)
-		}
-	}
-	limit("message", change.GetMessage(), messageBytesMax)
-	limit("author", change.GetAuthor(), authorBytesMax)
-	limit("request_id", change.GetRequestId(), requestIDBytesMax)
-	if strings.Contains(change.GetRequestId(), sep) {
-		c.errorf("request_id", "must not hold a NUL byte")
-	}
+	c.checkText("message", change.GetMessage(), messageBytesMax)
+	c.checkText("author", change.GetAuthor(), authorBytesMax)
+	c.checkRequestID(change.GetRequestId())
 	if size := proto.Size(change); size > ChangeBytesMax {
 		c.errorf("resources", "have %d bytes: at most %d in one change", size, ChangeBytesMax)
+	}
+}
+
+func (c *checker) checkText(field, value string, bytesMax int) {
+	if len(value) > bytesMax {
+		c.errorf(field, "has %d bytes: at most %d", len(value), bytesMax)
+	}
+}
+
+func (c *checker) checkRequestID(id string) {
+	c.checkText("request_id", id, requestIDBytesMax)
+	if strings.Contains(id, sep) {
+		c.errorf("request_id", "must not hold a NUL byte")
 	}
 }
 
@@ -156,7 +164,7 @@ func (c *checker) checkDelete(text string) {
 		c.errorf("", "%s", c.missing(key.Kind, key.Name))
 		return
 	}
-	if users := c.next.users(key); len(users) > 0 {
+	if users := c.next.Users(key); len(users) > 0 {
 		c.errorf("", "is used by %s: change %s first", keyWords(users), them(len(users)))
 	}
 }
@@ -184,6 +192,10 @@ func them(n int) string {
 // errorf adds an error at a path below the resource under check; an empty path is the resource itself.
 func (c *checker) errorf(path, format string, args ...any) {
 	c.add(lbdv1.Severity_SEVERITY_ERROR, path, format, args...)
+}
+
+func (c *checker) warnf(path, format string, args ...any) {
+	c.add(lbdv1.Severity_SEVERITY_WARNING, path, format, args...)
 }
 
 // dependf adds what is an error within a cluster, and without one only a warning.
@@ -224,15 +236,62 @@ func printable(text string) string {
 	}, text)
 }
 
+// checkMost checks that a list is not too long.
+func (c *checker) checkMost(path string, n, limit int) {
+	if n > limit {
+		c.errorf(path, "are %d: at most %d", n, limit)
+	}
+}
+
+// checkCount checks that a list has at least one element and at most limit.
+func (c *checker) checkCount(path, one string, n, limit int) {
+	if n == 0 {
+		c.errorf(path, "is required: at least one %s", one)
+	}
+	c.checkMost(path, n, limit)
+}
+
+// checkDistinct checks that nothing is in a list twice.
+func (c *checker) checkDistinct(field string, values []string) {
+	seen := make(map[string]bool, len(values))
+	for i, v := range values {
+		if seen[v] {
+			c.errorf(itemPath(field, i), "`%s` is there twice", v)
+		}
+		seen[v] = true
+	}
+}
+
+// checkEnum checks that a value is one that this build knows; none is good.
+func (c *checker) checkEnum(path, what string, value protoreflect.Enum) {
+	values := value.Descriptor().Values()
+	if values.ByNumber(value.Number()) != nil {
+		return
+	}
+	prefix := strings.TrimSuffix(string(values.ByNumber(0).Name()), "UNSPECIFIED")
+	var known []string
+	for i := 1; i < values.Len(); i++ {
+		known = append(known, strings.TrimPrefix(string(values.Get(i).Name()), prefix))
+	}
+	c.errorf(path, "unknown %s %d (%s)", what, value.Number(), strings.Join(known, ", "))
+}
+
 // refer checks that a name is there to be referred to.
 func (c *checker) refer(path string, kind Kind, name string) {
 	if name == "" {
-		c.errorf(path, "is required: the name of a %s", kind.Singular())
+		c.errorf(path, "is required: the name of %s %s", article(kind.Singular()), kind.Singular())
 		return
 	}
 	if _, ok := c.next.Get(kind, name); !ok {
 		c.dependf(path, "%s", c.missing(kind, name))
 	}
+}
+
+func article(word string) string {
+	if strings.ContainsRune("aeiou", rune(word[0])) {
+		return "an"
+	}
+	return "a"
 }
 
 // missing says that there is no such name, and which one might be meant. The search is over all names, so only the

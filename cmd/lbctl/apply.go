@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
-	"strings"
 
 	"github.com/spf13/cobra"
 	"google.golang.org/grpc/status"
@@ -21,17 +20,21 @@ const partBytesMax = 256 << 10
 func (c *cli) applyCommand() *cobra.Command {
 	var paths []string
 	var wait string
+	var ifRevision int64
 	header := &lbdv1.ApplyHeader{}
-	cmd := &cobra.Command{
+	var cmd *cobra.Command
+	cmd = &cobra.Command{
 		Use:   "apply -f PATH",
 		Short: "Make documents so, as one revision",
 		Long: `Make documents so, as one revision, or change nothing. What is so already makes no revision.
 
 A retry is safe: while no node answers or there is no leader the same request is repeated until --timeout.
 With --wait it returns when every node serves the revision; a node that refuses it ends the wait at once (exit 1), and
-one that is silent until --timeout is exit 8: the change is stored all the same.`,
+one that is silent until --timeout is exit 8: the change is stored all the same.
+With --prune what an earlier apply of the owner made and these documents do not name is deleted; it is shown first.
+With --if-revision N the owner's newest revision must be N, or nothing changes (exit 6).`,
 		Example: `  lbctl apply -f site/ --wait -m "shop: second backend"
-  lbctl apply -f site.yaml --dry-run`,
+  lbctl apply -f site/ --prune --dry-run`,
 		Args: cobra.NoArgs,
 		RunE: c.does(func(ctx context.Context, _ []string) error {
 			if err := checkWait(wait, header.ValidateOnly); err != nil {
@@ -47,6 +50,9 @@ one that is silent until --timeout is exit 8: the change is stored all the same.
 			}
 			header.Owner = source.Document.GetOwner()
 			header.RequestId = newRequestID()
+			if cmd.Flags().Changed("if-revision") {
+				header.IfRevision = &ifRevision
+			}
 			return c.call(func(cl *client) error { return c.apply(ctx, cl, source, header, wait) })
 		}),
 	}
@@ -54,6 +60,9 @@ one that is silent until --timeout is exit 8: the change is stored all the same.
 	flags := cmd.Flags()
 	flags.BoolVar(&header.ValidateOnly, "dry-run", false, "report what would change, change nothing")
 	flags.BoolVar(&header.TakeOver, "take-over", false, "take resources over from other owners")
+	flags.BoolVar(&header.Prune, "prune", false, "delete what an earlier apply of the owner made and the documents do not name")
+	flags.BoolVar(&header.AllowMassDelete, "allow-mass-delete", false, "let --prune delete more than half of what the owner has")
+	flags.Int64Var(&ifRevision, "if-revision", 0, "only if this is the owner's newest revision, 0 for none yet")
 	flags.StringVarP(&header.Message, "message", "m", "", "kept with the revision")
 	waitFlag(cmd, &wait)
 	return cmd
@@ -62,17 +71,16 @@ one that is silent until --timeout is exit 8: the change is stored all the same.
 // apply sends a document and, if asked, follows its revision.
 func (c *cli) apply(ctx context.Context, cl *client, source *document.Source, header *lbdv1.ApplyHeader, wait string) error {
 	resources := state.Resources(source.Document)
+	if header.GetPrune() && !header.GetValidateOnly() {
+		if err := c.showPruned(ctx, cl, source, header); err != nil {
+			return err
+		}
+	}
 	answer, err := retried(ctx, cl, startGrace, func() (*lbdv1.ApplyResponse, error) {
-		return send(ctx, cl, header, resources)
+		return send(ctx, cl, header, &lbdv1.ApplyResources{Resources: resources})
 	})
-	if vs := violations(err); len(vs) > 0 {
-		return c.tell(source.Report(vs))
-	}
-	if reason(err) == string(state.OwnedByOther) {
-		return fail(codeOf(status.Code(err)), "%s (--take-over)", status.Convert(err).Message())
-	}
 	if err != nil {
-		return err
+		return c.refused(source, err)
 	}
 	if err := c.tell(source.Report(answer.GetWarnings())); err != nil {
 		return err
@@ -84,22 +92,64 @@ func (c *cli) apply(ctx context.Context, cl *client, source *document.Source, he
 	return c.wait(ctx, cl, answer.GetRevision())
 }
 
+// showPruned tells what will be deleted, and makes the apply depend on nothing having changed since.
+func (c *cli) showPruned(ctx context.Context, cl *client, source *document.Source, header *lbdv1.ApplyHeader) error {
+	answer, err := retried(ctx, cl, startGrace, func() (*lbdv1.DiffResponse, error) {
+		return diff(ctx, cl, header, state.Resources(source.Document))
+	})
+	if err != nil {
+		return c.refused(source, err)
+	}
+	for _, ch := range answer.GetChanges() {
+		if ch.GetAction() == actionDelete {
+			c.say("deletes %s", changeName(ch))
+		}
+	}
+	if header.IfRevision == nil {
+		header.IfRevision = &answer.OwnerRevision
+	}
+	return nil
+}
+
+// allowedBy is the flag that allows what a node refuses for a reason.
+var allowedBy = map[string]string{string(state.OwnedByOther): "--take-over", "MASS_DELETE": "--allow-mass-delete"}
+
+// refused puts a node's complaints about a document in their places.
+func (c *cli) refused(source *document.Source, err error) error {
+	if vs := violations(err); len(vs) > 0 {
+		return c.tell(source.Report(vs))
+	}
+	if flag := allowedBy[reason(err)]; flag != "" {
+		return fail(codeOf(status.Code(err)), "%s (%s)", status.Convert(err).Message(), flag)
+	}
+	return err
+}
+
 // send makes one attempt of an apply.
-func send(ctx context.Context, cl *client, header *lbdv1.ApplyHeader, resources []*lbdv1.Resource) (*lbdv1.ApplyResponse, error) {
+func send(ctx context.Context, cl *client, header *lbdv1.ApplyHeader, all *lbdv1.ApplyResources) (*lbdv1.ApplyResponse, error) {
 	stream, err := cl.config.Apply(ctx)
 	if err != nil {
 		return nil, err
 	}
-	parts := []*lbdv1.ApplyRequest{{Part: &lbdv1.ApplyRequest_Header{Header: header}}}
-	for _, p := range split(resources) {
-		parts = append(parts, &lbdv1.ApplyRequest{Part: &lbdv1.ApplyRequest_Resources{Resources: p}})
-	}
-	for _, p := range parts {
+	for _, p := range parts(header, all) {
 		if stream.Send(p) != nil {
 			break // the node has answered already; the answer says why
 		}
 	}
 	return stream.CloseAndRecv()
+}
+
+// parts are the messages of a call of Apply.
+func parts(header *lbdv1.ApplyHeader, all *lbdv1.ApplyResources) []*lbdv1.ApplyRequest {
+	parts := []*lbdv1.ApplyRequest{{Part: &lbdv1.ApplyRequest_Header{Header: header}}}
+	for _, p := range split(all.GetResources()) {
+		parts = append(parts, &lbdv1.ApplyRequest{Part: &lbdv1.ApplyRequest_Resources{Resources: p}})
+	}
+	if len(all.GetDeletes()) > 0 {
+		p := &lbdv1.ApplyResources{Deletes: all.GetDeletes()}
+		parts = append(parts, &lbdv1.ApplyRequest{Part: &lbdv1.ApplyRequest_Resources{Resources: p}})
+	}
+	return parts
 }
 
 // split cuts resources into messages of a bearable size.
@@ -118,19 +168,21 @@ func split(resources []*lbdv1.Resource) []*lbdv1.ApplyResources {
 	return parts
 }
 
+// printApplied writes what a change of the cluster did, or would do.
 func (c *cli) printApplied(answer *lbdv1.ApplyResponse, dryRun bool) {
-	var names []string
-	for _, ch := range answer.GetChanges() {
-		names = append(names, changeName(ch))
-	}
+	names := changeNames(answer.GetChanges())
 	c.print(result{
 		value: document.OfAnswer(answer),
 		names: names,
-		table: func(w *table) {
-			for i, ch := range answer.GetChanges() {
-				w.row(names[i], changed(ch.GetAction(), dryRun))
+		table: func(*table) {
+			width := 0
+			for _, n := range names {
+				width = max(width, len(n))
 			}
-			w.flush()
+			for i, ch := range answer.GetChanges() {
+				fmt.Fprintf(c.stdout, "%-*s  %s\n", width, names[i], changed(ch.GetAction(), dryRun))
+				c.writeFields(ch)
+			}
 			switch {
 			case len(names) == 0:
 				fmt.Fprintf(c.stdout, "revision %d: nothing to change\n", answer.GetRevision())
@@ -141,20 +193,6 @@ func (c *cli) printApplied(answer *lbdv1.ApplyResponse, dryRun bool) {
 			}
 		},
 	})
-}
-
-// changeName is "pools/shop".
-func changeName(ch *lbdv1.Change) string {
-	return state.Key{Kind: state.Kind(ch.GetKind()), Name: ch.GetName()}.String()
-}
-
-// changed says what a change did, or would do: "created", "would be created".
-func changed(action lbdv1.ChangeAction, dryRun bool) string {
-	word := strings.ToLower(document.Word(action.Descriptor(), action.Number())) + "d"
-	if dryRun {
-		return "would be " + word
-	}
-	return word
 }
 
 // newRequestID makes the id under which a node remembers the answer to a change.

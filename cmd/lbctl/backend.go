@@ -11,14 +11,18 @@ import (
 )
 
 func (c *cli) backendCommand() *cobra.Command {
-	return noun("backend", "Look after single backends", c.backendStatus())
+	return noun("backend", "Look after single backends", c.backendStatus(), c.backendDrain(), c.backendReady(), c.backendMaint(), c.backendWeight())
 }
 
 func (c *cli) backendStatus() *cobra.Command {
 	return &cobra.Command{
 		Use:   "status [POOL]",
 		Short: "Show backends as the answering node sees them",
-		Args:  cobra.MaximumNArgs(1),
+		Long: `Show backends as the answering node sees them.
+
+STATE is what an operator has said ("backend drain"). TAKES tells whether it gets requests now, and if not, why.`,
+		Example: `  lbctl backend status shop -o wide`,
+		Args:    cobra.MaximumNArgs(1),
 		RunE: c.does(func(ctx context.Context, args []string) error {
 			request := &lbdv1.BackendServiceGetStatusRequest{}
 			if len(args) > 0 {
@@ -41,16 +45,50 @@ func (c *cli) printBackends(backends []*lbdv1.BackendStatus) {
 	var names []string
 	for _, b := range backends {
 		values = append(values, document.OfAnswer(b))
-		names = append(names, b.GetPool()+"/"+b.GetAddress())
+		names = append(names, backendName(b.GetPool(), b.GetAddress()))
 	}
 	c.print(result{value: document.ListOf(values), names: names, table: func(w *table) {
-		w.wideRow([]string{"POOL", "BACKEND", "HEALTH", "SINCE", "WEIGHT", "IN FLIGHT", "REQUESTS", "FAILURES", "LAST ERROR"},
-			"NODE", "IDLE", "NEW", "REUSED")
+		w.wideRow([]string{"POOL", "BACKEND", "STATE", "HEALTH", "TAKES", "WEIGHT", "IN FLIGHT", "CONNECTIONS", "QUEUED", "REQUESTS", "FAILURES", "LAST ERROR"},
+			"NODE", "SINCE", "BACKUP", "EJECTED UNTIL", "EJECTIONS", "RESOLVED", "LATENCY", "IDLE", "NEW", "REUSED")
 		for _, b := range backends {
 			w.wideRow([]string{
-				b.GetPool(), b.GetAddress(), word(b.GetHealth()), moment(b.GetSince()), fmt.Sprint(b.GetWeight()),
-				fmt.Sprint(b.GetInFlight()), fmt.Sprint(b.GetRequestsTotal()), fmt.Sprint(b.GetFailuresTotal()), b.GetLastError(),
-			}, b.GetNode(), fmt.Sprint(b.GetIdleConnections()), fmt.Sprint(b.GetConnectionsNewTotal()), fmt.Sprint(b.GetConnectionsReusedTotal()))
+				b.GetPool(), b.GetAddress(), stateOf(b), word(b.GetHealth()), takes(b), fmt.Sprint(b.GetWeight()), fmt.Sprint(b.GetInFlight()),
+				fmt.Sprint(b.GetConnections()), fmt.Sprint(b.GetQueued()), fmt.Sprint(b.GetRequestsTotal()), fmt.Sprint(b.GetFailuresTotal()), b.GetLastError(),
+			}, b.GetNode(), moment(b.GetSince()), fmt.Sprint(b.GetBackup()), moment(b.GetEjectedUntil()), fmt.Sprint(b.GetEjectionsTotal()),
+				b.GetResolvedAddress(), latency(b), fmt.Sprint(b.GetIdleConnections()), fmt.Sprint(b.GetConnectionsNewTotal()), fmt.Sprint(b.GetConnectionsReusedTotal()))
 		}
 	}})
+}
+
+// backendName is POOL/ADDRESS, as the verbs take it.
+func backendName(pool, address string) string { return pool + "/" + address }
+
+// stateOf is what an operator has said; without a word of his it is READY.
+func stateOf(b *lbdv1.BackendStatus) string {
+	if b.GetState() == lbdv1.BackendState_BACKEND_STATE_UNSPECIFIED {
+		return word(lbdv1.BackendState_BACKEND_STATE_READY)
+	}
+	return word(b.GetState())
+}
+
+// takes is whether a backend gets requests now, or why not.
+func takes(b *lbdv1.BackendStatus) string { return yesOr(b.GetEligible(), b.GetIneligibleReason()) }
+
+// yesOr is "yes", or "no" and why.
+func yesOr(yes bool, why string) string {
+	switch {
+	case yes:
+		return "yes"
+	case why == "":
+		return "no"
+	default:
+		return "no: " + why
+	}
+}
+
+func latency(b *lbdv1.BackendStatus) string {
+	if b.GetLatencyMs() == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%.1fms", b.GetLatencyMs())
 }

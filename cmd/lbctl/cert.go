@@ -14,7 +14,8 @@ import (
 const pemBytesMax = 1 << 20
 
 func (c *cli) certCommand() *cobra.Command {
-	return noun("cert", "Add, rotate and inspect certificates", c.certAdd(), c.certRotate(), c.certStatus())
+	return noun("cert", "Add, rotate and inspect certificates",
+		c.certAdd(), c.certRotate(), c.certStatus(), c.certInspect(), c.certCheck(), c.certUnused(), c.certDelete())
 }
 
 // content is what cert add and cert rotate take.
@@ -128,51 +129,4 @@ func (c *cli) printRotated(answer *lbdv1.RotateResponse) {
 				answer.GetRevision(), cert.GetName(), cert.GetSerial(), moment(cert.GetNotAfter()))
 		},
 	})
-}
-
-func (c *cli) certStatus() *cobra.Command {
-	return &cobra.Command{
-		Use:   "status [NAME]",
-		Short: "Show certificates as stored and as served",
-		Args:  cobra.MaximumNArgs(1),
-		RunE: c.does(func(ctx context.Context, args []string) error {
-			request := &lbdv1.CertificateServiceGetStatusRequest{}
-			if len(args) > 0 {
-				request.Name = args[0]
-			}
-			return c.call(func(cl *client) error {
-				answer, err := cl.certificate.GetStatus(ctx, request)
-				if err != nil {
-					return err
-				}
-				c.printCertificates(answer.GetCertificates())
-				return nil
-			})
-		}),
-	}
-}
-
-func (c *cli) printCertificates(certificates []*lbdv1.CertificateStatus) {
-	values := []*document.Value{}
-	var names []string
-	for _, s := range certificates {
-		values = append(values, document.OfAnswer(s))
-		names = append(names, "certificates/"+s.GetName())
-	}
-	c.print(result{value: document.ListOf(values), names: names, table: func(w *table) {
-		w.wideRow([]string{"NAME", "HOSTS", "KEY", "NOT AFTER", "SERIAL", "SERVED", "REVISION"}, "OWNER", "ISSUER", "FINGERPRINT")
-		for _, s := range certificates {
-			served := "no"
-			switch s.GetServedSerial() {
-			case "":
-			case s.GetSerial():
-				served = "yes"
-			default:
-				served = s.GetServedSerial()
-			}
-			w.wideRow([]string{
-				s.GetName(), list(s.GetHosts()), s.GetKeyType(), moment(s.GetNotAfter()), s.GetSerial(), served, fmt.Sprint(s.GetRevision()),
-			}, s.GetOwner(), s.GetIssuer(), s.GetFingerprint())
-		}
-	}})
 }

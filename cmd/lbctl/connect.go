@@ -44,6 +44,7 @@ type client struct {
 	config      lbdv1.ConfigServiceClient
 	certificate lbdv1.CertificateServiceClient
 	backend     lbdv1.BackendServiceClient
+	traffic     lbdv1.TrafficServiceClient
 	system      lbdv1.SystemServiceClient
 }
 
@@ -70,6 +71,7 @@ func (c *cli) connect() (*client, error) {
 	cl.config = lbdv1.NewConfigServiceClient(cl.conn)
 	cl.certificate = lbdv1.NewCertificateServiceClient(cl.conn)
 	cl.backend = lbdv1.NewBackendServiceClient(cl.conn)
+	cl.traffic = lbdv1.NewTrafficServiceClient(cl.conn)
 	cl.system = lbdv1.NewSystemServiceClient(cl.conn)
 	return cl, nil
 }

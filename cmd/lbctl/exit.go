@@ -32,12 +32,12 @@ var exitCodes = []struct {
 	meaning string
 }{
 	{exitOK, "done"},
-	{exitNo, "the answer is no: unhealthy, or a node refused the revision"},
+	{exitNo, "the answer is no: something differs, is unhealthy, or a node refused the revision"},
 	{exitUsage, "wrong command line"},
 	{exitInvalid, "invalid configuration"},
 	{exitForbidden, "unauthenticated or forbidden"},
 	{exitNotFound, "not found"},
-	{exitConflict, "conflict: it exists, or belongs to another owner"},
+	{exitConflict, "conflict: it exists, belongs to another owner, or has changed meanwhile"},
 	{exitUnavailable, "unavailable: no node answers, or there is no leader; safe to retry"},
 	{exitWaitTimedOut, "the wait timed out: the change is stored, its revision is printed"},
 	{exitInternal, "internal: a fault of lbd or lbctl"},

@@ -22,6 +22,9 @@ import (
 
 // fakeNode answers as each test says. What a test leaves nil is not to be called.
 type fakeNode struct {
+	fakeDocuments
+	fakeLive
+
 	apply     func(*lbdv1.ApplyHeader, []*lbdv1.Resource) (*lbdv1.ApplyResponse, error)
 	wait      func(*lbdv1.WaitForRevisionRequest, grpc.ServerStreamingServer[lbdv1.WaitForRevisionResponse]) error
 	get       func(*lbdv1.GetRequest) (*lbdv1.GetResponse, error)
@@ -58,6 +61,7 @@ func (f *fakeNode) start(t *testing.T) (socket string) {
 	lbdv1.RegisterConfigServiceServer(s, &fakeConfig{node: f})
 	lbdv1.RegisterCertificateServiceServer(s, &fakeCertificate{node: f})
 	lbdv1.RegisterBackendServiceServer(s, &fakeBackend{node: f})
+	lbdv1.RegisterTrafficServiceServer(s, &fakeTraffic{node: f})
 	lbdv1.RegisterSystemServiceServer(s, &fakeSystem{node: f})
 	done := make(chan struct{})
 	go func() {

@@ -85,6 +85,9 @@ func (c *cli) get(ctx context.Context, cl *client, kind state.Kind, name, owner 
 		return err
 	}
 	c.printResources(document.Of(answer.GetResource()), []*lbdv1.Resource{answer.GetResource()}, kind)
+	for _, o := range answer.GetOverrides() {
+		c.say("%s", overrideText(o))
+	}
 	return nil
 }
 
@@ -117,83 +120,6 @@ func (c *cli) printResources(value *document.Value, resources []*lbdv1.Resource,
 			w.wideRow(cells, labels(r), moment(r.GetUpdateTime()), r.GetEtag())
 		}
 	}})
-}
-
-// headings are the columns of a kind that cells fills.
-var headings = map[state.Kind][]string{
-	state.Listeners:       {"NAME", "ADDRESSES", "PROTOCOL"},
-	state.Certificates:    {"NAME", "SOURCE", "HOSTS"},
-	state.Pools:           {"NAME", "BALANCE", "BACKENDS", "CHECK"},
-	state.Routes:          {"NAME", "LISTENERS", "HOSTS", "MATCHES", "ACTION"},
-	state.Policies:        {"NAME", "RULE"},
-	state.ClusterSettings: {"LOOPBACK BACKENDS", "LINK-LOCAL BACKENDS"},
-}
-
-func cells(r *lbdv1.Resource) []string {
-	switch spec := r.GetSpec().(type) {
-	case *lbdv1.Resource_Listener:
-		l := spec.Listener
-		return []string{l.GetName(), list(l.GetAddresses()), word(l.GetProtocol())}
-	case *lbdv1.Resource_Certificate:
-		if s := spec.Certificate.GetSelfSigned(); s != nil {
-			return []string{spec.Certificate.GetName(), "self_signed", list(s.GetHosts())}
-		}
-		return []string{spec.Certificate.GetName(), "pem", ""}
-	case *lbdv1.Resource_Pool:
-		return poolCells(spec.Pool)
-	case *lbdv1.Resource_Route:
-		return routeCells(spec.Route)
-	case *lbdv1.Resource_Policy:
-		return []string{spec.Policy.GetName(), fmt.Sprintf("body_size %d", spec.Policy.GetBodySize().GetMaxBytes())}
-	case *lbdv1.Resource_ClusterSettings:
-		s := spec.ClusterSettings
-		return []string{fmt.Sprint(s.GetAllowLoopbackBackends()), fmt.Sprint(s.GetAllowLinkLocalBackends())}
-	default:
-		return []string{""}
-	}
-}
-
-func poolCells(p *lbdv1.Pool) []string {
-	var backends []string
-	for _, b := range p.GetBackends() {
-		backends = append(backends, b.GetAddress())
-	}
-	balance := p.GetBalance()
-	if balance == lbdv1.Balance_BALANCE_UNSPECIFIED {
-		balance = lbdv1.Balance_BALANCE_ROUND_ROBIN
-	}
-	check := ""
-	switch h := p.GetHealthCheck(); {
-	case h.GetHttp() != nil:
-		check = "http"
-	case h.GetTcp() != nil:
-		check = "tcp"
-	}
-	return []string{p.GetName(), word(balance), list(backends), check}
-}
-
-func routeCells(r *lbdv1.Route) []string {
-	var matches []string
-	for _, m := range r.GetMatches() {
-		switch p := m.GetPath().GetMatch().(type) {
-		case *lbdv1.PathMatch_Exact:
-			matches = append(matches, "="+p.Exact)
-		case *lbdv1.PathMatch_Prefix:
-			matches = append(matches, p.Prefix)
-		}
-	}
-	action := ""
-	switch {
-	case r.GetRespond() != nil:
-		action = fmt.Sprintf("respond %d", r.GetRespond().GetStatus())
-	case r.GetForward() != nil:
-		var pools []string
-		for _, p := range r.GetForward().GetPools() {
-			pools = append(pools, p.GetPool())
-		}
-		action = "forward " + list(pools)
-	}
-	return []string{r.GetName(), list(r.GetListeners()), list(r.GetHosts()), list(matches), action}
 }
 
 // labels are a resource's labels as KEY=VALUE, by key.

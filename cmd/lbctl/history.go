@@ -14,9 +14,10 @@ func (c *cli) historyCommand() *cobra.Command {
 	var owner string
 	var limit int
 	cmd := &cobra.Command{
-		Use:   "history",
-		Short: "List revisions, newest first",
-		Args:  cobra.NoArgs,
+		Use:     "history",
+		Short:   "List revisions, newest first",
+		Example: `  lbctl history --owner web --limit 10`,
+		Args:    cobra.NoArgs,
 		RunE: c.does(func(ctx context.Context, _ []string) error {
 			if limit < 1 {
 				return fail(exitUsage, "--limit must be at least 1")
@@ -65,16 +66,8 @@ func (c *cli) printRevisions(revisions []*lbdv1.Revision) {
 		w.wideRow([]string{"REVISION", "TIME", "OWNER", "AUTHOR", "CHANGES", "MESSAGE"}, "CONTENT HASH")
 		for _, r := range revisions {
 			w.wideRow([]string{
-				fmt.Sprint(r.GetNumber()), moment(r.GetTime()), r.GetOwner(), r.GetAuthor(), changeNames(r), r.GetMessage(),
+				fmt.Sprint(r.GetNumber()), moment(r.GetTime()), r.GetOwner(), r.GetAuthor(), list(changeNames(r.GetChanges())), r.GetMessage(),
 			}, r.GetContentHash())
 		}
 	}})
-}
-
-func changeNames(r *lbdv1.Revision) string {
-	var names []string
-	for _, ch := range r.GetChanges() {
-		names = append(names, changeName(ch))
-	}
-	return list(names)
 }

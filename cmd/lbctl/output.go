@@ -17,7 +17,11 @@ type format struct {
 	path document.Path
 }
 
-func parseFormat(s string) (format, error) {
+// moreFormats annotates a verb with a format that it alone has.
+const moreFormats = "formats"
+
+// parseFormat reads -o; more is what the verb has beside the formats of all.
+func parseFormat(s, more string) (format, error) {
 	if path, ok := strings.CutPrefix(s, "jsonpath="); ok {
 		p, err := document.ParsePath(path)
 		return format{"jsonpath", p}, err
@@ -26,7 +30,14 @@ func parseFormat(s string) (format, error) {
 	case "table", "wide", "json", "yaml", "name", "jsonl":
 		return format{name: s}, nil
 	}
-	return format{}, fmt.Errorf("unknown output %q (table, wide, json, yaml, name, jsonl, jsonpath=PATH)", s)
+	known := "table, wide, json, yaml, name, jsonl, jsonpath=PATH"
+	if more != "" {
+		if s == more {
+			return format{name: s}, nil
+		}
+		known += ", " + more
+	}
+	return format{}, fmt.Errorf("unknown output %q (%s)", s, known)
 }
 
 // result is an answer in all its forms.

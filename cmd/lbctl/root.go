@@ -54,12 +54,30 @@ Data goes to stdout, talk to stderr, and the answer is in the exit code ("lbctl 
 	root.AddCommand(
 		c.initCommand(),
 		c.validateCommand(),
+		c.fmtCommand(),
+		c.explainCommand(),
+		c.diffCommand(),
 		c.applyCommand(),
 		c.getCommand(),
+		c.describeCommand(),
+		c.editCommand(),
+		c.deleteCommand(),
+		c.watchCommand(),
+		c.waitCommand(),
 		c.exportCommand(),
 		c.historyCommand(),
+		c.showCommand(),
+		c.rollbackCommand(),
 		c.certCommand(),
 		c.backendCommand(),
+		c.overrideCommand(),
+		c.routeCommand(),
+		c.testCommand(),
+		c.connectionsCommand(),
+		c.eventsCommand(),
+		c.metricsCommand(),
+		c.doctorCommand(),
+		c.profileCommand(),
 		c.statusCommand(),
 		c.versionCommand(),
 		c.completionCommand(),
@@ -78,7 +96,7 @@ func (c *cli) prepare(cmd *cobra.Command) (err error) {
 	if c.timeout <= 0 {
 		return fmt.Errorf("the timeout must be longer than 0, not %s", c.timeout)
 	}
-	c.format, err = parseFormat(c.output)
+	c.format, err = parseFormat(c.output, cmd.Annotations[moreFormats])
 	return err
 }
 
@@ -88,6 +106,19 @@ func (c *cli) does(verb func(ctx context.Context, args []string) error) func(*co
 	return func(cmd *cobra.Command, args []string) error {
 		ctx, cancel := context.WithTimeout(cmd.Context(), c.timeout)
 		defer cancel()
+		return failed(verb(ctx, args))
+	}
+}
+
+// follows is does for a verb that ends when it is interrupted: it has a deadline only if the command line sets one.
+func (c *cli) follows(verb func(ctx context.Context, args []string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		ctx := cmd.Context()
+		if cmd.Flags().Changed("timeout") {
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithTimeout(ctx, c.timeout)
+			defer cancel()
+		}
 		return failed(verb(ctx, args))
 	}
 }

@@ -40,6 +40,12 @@ import (
 //	load NAME RATE URL REGEXP      checked load: RATE requests/s, half of them on new connections; no retry
 //	load-reach NAME N              wait until N requests were answered
 //	load-stop NAME FLOOR           print what was sent; fail on any failed request or fewer than FLOOR
+//	backend-tls NAME CHAIN KEY [CLIENT-CA]    start a backend that speaks TLS; its answers say the server name and the client's certificate
+//	expired CHAIN KEY HOST         make a certificate that ended yesterday, that signs itself
+//	occupy VAR, vacate ADDRESS     hold an address so that nobody else can listen there; let it go
+//	tally VAR N URL REGEXP         how many of N answers match; between N LEAST MOST
+//	count N FILE PART              append PART to FILE N times, with @i@ filled in
+//	within TIME REGEXP PROGRAM ARG…    as until, but no later
 var scriptCommands = map[string]func(ts *testscript.TestScript, neg bool, args []string){
 	"node":           cmdNode,
 	"node-start":     cmdNodeStart,
@@ -65,6 +71,14 @@ var scriptCommands = map[string]func(ts *testscript.TestScript, neg bool, args [
 	"load":           cmdLoad,
 	"load-reach":     cmdLoadReach,
 	"load-stop":      cmdLoadStop,
+	"backend-tls":    cmdBackendTLS,
+	"expired":        cmdExpired,
+	"occupy":         cmdOccupy,
+	"vacate":         cmdVacate,
+	"tally":          cmdTally,
+	"between":        cmdBetween,
+	"count":          cmdCount,
+	"within":         cmdWithin,
 }
 
 func need(ts *testscript.TestScript, neg bool, args []string, n int, usage string) {
@@ -75,7 +89,7 @@ func need(ts *testscript.TestScript, neg bool, args []string, n int, usage strin
 
 func nodeEnv(ts *testscript.TestScript) []string {
 	env := os.Environ()
-	for _, k := range []string{"LBD_ENGINE", "GORACE", "XDG_STATE_HOME", "XDG_RUNTIME_DIR", "PATH"} {
+	for _, k := range []string{"LBD_ENGINE", "GORACE", "XDG_STATE_HOME", "XDG_RUNTIME_DIR", "PATH", "LBD_FAULT"} {
 		env = append(env, k+"="+ts.Getenv(k))
 	}
 	return env

@@ -24,7 +24,8 @@ func buildAndRun(m *testing.M) int {
 		return 1
 	}
 	defer os.RemoveAll(dir)
-	if err := errors.Join(goBuild(dir, "lbd", "lbd", raceEnabled), goBuild(dir, "lbd-plain", "lbd", false), goBuild(dir, "lbctl", "lbctl", false)); err != nil {
+	if err := errors.Join(goBuild(dir, "lbd", "lbd", raceEnabled), goBuild(dir, "lbd-plain", "lbd", false),
+		goBuild(dir, "lbd-fault", "lbd", false, "-tags", "lbdfault"), goBuild(dir, "lbctl", "lbctl", false)); err != nil {
 		fmt.Fprintln(os.Stderr, "building the binaries:", err)
 		return 1
 	}
@@ -32,10 +33,11 @@ func buildAndRun(m *testing.M) int {
 	return m.Run()
 }
 
-// goBuild builds one command into dir under a name. lbd is there twice: scripts that measure load choose lbd-plain. lbctl is
+// goBuild builds one command into dir under a name. lbd is there twice: scripts that measure load choose lbd-plain, and lbd-fault
+// can be made to panic. lbctl is
 // built without the race detector, which its own tests have: scripts start it hundreds of times.
-func goBuild(dir, name, command string, race bool) error {
-	args := []string{"build", "-o", filepath.Join(dir, name)}
+func goBuild(dir, name, command string, race bool, flags ...string) error {
+	args := append([]string{"build", "-o", filepath.Join(dir, name)}, flags...)
 	if race {
 		args = append(args, "-race")
 	}

@@ -12,10 +12,11 @@ import (
 
 func (c *cli) statusCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:   "status",
-		Short: "Show the condition of the answering node",
-		Long:  "Show the condition of the answering node. Exit 1 if something is wrong with it.",
-		Args:  cobra.NoArgs,
+		Use:     "status",
+		Short:   "Show the condition of the answering node",
+		Long:    "Show the condition of the answering node. Exit 1 if something is wrong with it.",
+		Example: `  lbctl status -o jsonpath='{.served_revision}'`,
+		Args:    cobra.NoArgs,
 		RunE: c.does(func(ctx context.Context, _ []string) error {
 			return c.call(func(cl *client) error {
 				answer, err := cl.system.GetStatus(ctx, &lbdv1.SystemServiceGetStatusRequest{})

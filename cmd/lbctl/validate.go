@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -14,17 +16,18 @@ import (
 
 func (c *cli) validateCommand() *cobra.Command {
 	var paths []string
-	var errorFormat string
+	var errorFormat, against string
 	cmd := &cobra.Command{
 		Use:   "validate -f PATH",
-		Short: "Check documents without a node",
+		Short: "Check documents, without a node or against what it has",
 		Long: `Check documents without a node, and report everything that is wrong at once, as file:line:column.
 
-References to what the documents do not define are warnings: the cluster may have it. Warnings alone exit 0.`,
-		Example: `  lbctl validate -f site/
-  lbctl validate -f site.yaml --error-format json`,
+References to what the documents do not define are warnings: the cluster may have it. Warnings alone exit 0. With --against
+they are errors: it names a node (unix:PATH, or "cluster" for the one that other verbs use) or a file that "export" wrote.`,
+		Example: `  lbctl validate -f site/ --error-format json
+  lbctl export >all.yaml; lbctl validate -f site/ --against all.yaml`,
 		Args: cobra.NoArgs,
-		RunE: c.does(func(context.Context, []string) error {
+		RunE: c.does(func(ctx context.Context, _ []string) error {
 			if errorFormat != "text" && errorFormat != "json" {
 				return fail(exitUsage, "unknown error format %q (text, json)", errorFormat)
 			}
@@ -32,7 +35,11 @@ References to what the documents do not define are warnings: the cluster may hav
 			if err != nil {
 				return err
 			}
-			problems := source.Report(state.Validate(nil, change(source.Document)))
+			found, err := c.validate(ctx, source, against)
+			if err != nil {
+				return err
+			}
+			problems := source.Report(found)
 			if errorFormat == "json" {
 				c.stdout.Write(problemsValue(problems).IndentedJSON())
 				if document.Invalid(problems) {
@@ -48,8 +55,63 @@ References to what the documents do not define are warnings: the cluster may hav
 		}),
 	}
 	filesFlag(cmd, &paths)
+	cmd.Flags().StringVar(&against, "against", "", "judge them as a change of: cluster, unix:PATH, or an exported file")
 	cmd.Flags().StringVar(&errorFormat, "error-format", "text", "text (on stderr) or json (on stdout)")
 	return cmd
+}
+
+// validate judges a document alone, or against what a node or a file has.
+func (c *cli) validate(ctx context.Context, source *document.Source, against string) ([]*lbdv1.Violation, error) {
+	switch endpoint := strings.HasPrefix(against, "unix:"); {
+	case against == "" || document.Invalid(source.Report(nil)):
+		// What could not be read is not sent, and makes strangers of what refers to it.
+		return state.Validate(nil, change(source.Document)), nil
+	case endpoint:
+		c.endpoints = []string{against}
+		fallthrough
+	case against == "cluster":
+		var answer *lbdv1.ValidateResponse
+		err := c.call(func(cl *client) (err error) {
+			answer, err = cl.config.Validate(ctx, &lbdv1.ValidateRequest{Document: source.Document})
+			return err
+		})
+		return answer.GetViolations(), err
+	}
+	base, err := exportedState(against)
+	if err != nil {
+		return nil, err
+	}
+	return state.Validate(base, change(source.Document)), nil
+}
+
+// exportedState is the state that an export describes, as far as references to it go.
+func exportedState(path string) (*state.State, error) {
+	files, err := document.ReadFiles([]string{path}, strings.NewReader(""))
+	if err != nil {
+		return nil, &failure{exitUsage, err}
+	}
+	var records []*raftv1.SnapshotRecord
+	for _, s := range document.ParseExport(files) {
+		if problems := s.Report(nil); len(problems) > 0 {
+			return nil, fail(exitInvalid, "--against: %s", problems[0])
+		}
+		for _, r := range state.Resources(s.Document) {
+			stored := &raftv1.StoredResource{Resource: state.Normalize(r)}
+			records = append(records, &raftv1.SnapshotRecord{Record: &raftv1.SnapshotRecord_Resource{Resource: stored}})
+		}
+	}
+	base, err := state.Decode(state.New("").Header(), func() (*raftv1.SnapshotRecord, error) {
+		if len(records) == 0 {
+			return nil, io.EOF
+		}
+		next := records[0]
+		records = records[1:]
+		return next, nil
+	})
+	if err != nil {
+		return nil, fail(exitInvalid, "--against %s: it is no export: %w", path, err)
+	}
+	return base, nil
 }
 
 // filesFlag is -f of the verbs that read documents.

@@ -192,6 +192,7 @@ func TestCert(t *testing.T) {
 	chain, key := filepath.Join(dir, "chain.pem"), filepath.Join(dir, "key.pem")
 	shop := &lbdv1.CertificateStatus{
 		Name: "shop", Owner: "web", Hosts: []string{"a", "b", "c", "d"}, KeyType: "ECDSA_P256", Serial: "0a", ServedSerial: "0a", NotAfter: noon, Revision: 5,
+		Listeners: []string{"https"},
 	}
 	node := &fakeNode{
 		rotate: func(*lbdv1.RotateRequest) (*lbdv1.RotateResponse, error) {
@@ -223,10 +224,10 @@ func TestCert(t *testing.T) {
 		t.Errorf("asked %v", r)
 	}
 	lbctl("", "cert", "status").wants(t, 0, ""+
-		"NAME  HOSTS        KEY         NOT AFTER             SERIAL  SERVED  REVISION\n"+
-		"shop  a,b,c,… (4)  ECDSA_P256  2026-01-02T12:00:00Z  0a      yes     5\n"+
-		"shop  a,b,c,… (4)  ECDSA_P256  2026-01-02T12:00:00Z  0a      09      5\n"+
-		"new   -            -           -                     01      no      0\n", "")
+		"NAME  HOSTS        KEY         NOT AFTER             SERIAL  SERVED  LISTENERS  REVISION\n"+
+		"shop  a,b,c,… (4)  ECDSA_P256  2026-01-02T12:00:00Z  0a      yes     https      5\n"+
+		"shop  a,b,c,… (4)  ECDSA_P256  2026-01-02T12:00:00Z  0a      09      https      5\n"+
+		"new   -            -           -                     01      no      -          0\n", "")
 	lbctl("", "cert", "status", "none").wants(t, 5, "", "no certificate named none")
 
 	node.rotate = func(*lbdv1.RotateRequest) (*lbdv1.RotateResponse, error) {
@@ -244,7 +245,7 @@ func TestStatus(t *testing.T) {
 		status: func() (*lbdv1.SystemServiceGetStatusResponse, error) { return answer, nil },
 		backends: func(r *lbdv1.BackendServiceGetStatusRequest) (*lbdv1.BackendServiceGetStatusResponse, error) {
 			return &lbdv1.BackendServiceGetStatusResponse{Backends: []*lbdv1.BackendStatus{
-				{Node: "n1", Pool: r.GetPool(), Address: "10.0.0.1:80", Health: lbdv1.BackendHealth_BACKEND_HEALTH_DOWN, Since: noon, LastError: "connect: refused", Weight: 1},
+				{Node: "n1", Pool: r.GetPool(), Address: "10.0.0.1:80", Health: lbdv1.BackendHealth_BACKEND_HEALTH_DOWN, Since: noon, LastError: "connect: refused", IneligibleReason: "connect: refused", Weight: 1},
 			}}, nil
 		},
 	}
@@ -259,8 +260,8 @@ func TestStatus(t *testing.T) {
 	lbctl("", "status").wants(t, 1, table+"\nproblem: no leader\n", "")
 
 	lbctl("", "backend", "status", "shop").wants(t, 0, ""+
-		"POOL  BACKEND      HEALTH  SINCE                 WEIGHT  IN FLIGHT  REQUESTS  FAILURES  LAST ERROR\n"+
-		"shop  10.0.0.1:80  DOWN    2026-01-02T12:00:00Z  1       0          0         0         connect: refused\n", "")
+		"POOL  BACKEND      STATE  HEALTH  TAKES                 WEIGHT  IN FLIGHT  CONNECTIONS  QUEUED  REQUESTS  FAILURES  LAST ERROR\n"+
+		"shop  10.0.0.1:80  READY  DOWN    no: connect: refused  1       0          0            0       0         0         connect: refused\n", "")
 }
 
 func TestInit(t *testing.T) {
@@ -282,7 +283,7 @@ func TestInit(t *testing.T) {
 }
 
 func TestValidateJSON(t *testing.T) {
-	o := lbctl(shop+"    slow_start: 5s\n", "validate", "-f", "-", "--error-format", "json")
+	o := lbctl(shop+"    slow_stop: 5s\n", "validate", "-f", "-", "--error-format", "json")
 	o.wants(t, 3, `"line": 6,
     "column": 5,
     "severity": "ERROR",`, "")

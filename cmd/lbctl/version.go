@@ -16,9 +16,10 @@ var version = "dev"
 
 func (c *cli) versionCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:   "version",
-		Short: "Show the versions of lbctl and of the answering node",
-		Args:  cobra.NoArgs,
+		Use:     "version",
+		Short:   "Show the versions of lbctl and of the answering node",
+		Example: `  lbctl version -o json`,
+		Args:    cobra.NoArgs,
 		RunE: c.does(func(ctx context.Context, _ []string) error {
 			builds := map[string]*lbdv1.GetVersionResponse{"lbctl": build()}
 			err := c.call(func(cl *client) (err error) {

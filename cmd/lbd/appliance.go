@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -42,15 +43,20 @@ type appliance struct {
 	resolver     *resolver
 
 	// Only run.
-	current *compiled
-	bound   map[string]listener // what the server has of each listener: not the stored form while that is refused
-	refused map[state.Key]rpc.Refusal
+	current   *compiled
+	bound     map[string]listener // what the server has of each listener: not the stored form while that is refused
+	refused   map[state.Key]rpc.Refusal
+	choice    choice    // which revision is served in place of the newest
+	compiling state.Key // what a panic is blamed on
+	expiry    time.Time // when the next override ends; zero: none does
 
 	view        atomic.Pointer[compiled] // what run serves now, for those who ask
 	started     time.Time
 	observation observation
+	events      *events
 
 	publishTimes *prometheus.HistogramVec
+	registry     *prometheus.Registry
 }
 
 // observation is what run tells the control plane of itself.
@@ -64,7 +70,11 @@ type observation struct {
 func (a *appliance) run(ctx context.Context) {
 	rebind := time.NewTicker(rebindInterval)
 	defer rebind.Stop()
+	var logged time.Time // of the last event that was looked at
+	var happened <-chan struct{}
 	for {
+		expired := a.untilExpiry()
+		logged, happened = a.logTraffic(logged)
 		select {
 		case <-ctx.Done():
 			return
@@ -75,10 +85,21 @@ func (a *appliance) run(ctx context.Context) {
 			a.followHealth()
 		case <-a.resolver.moved:
 			a.followNames()
+		case <-expired:
+			a.publish()
+		case <-happened:
 		case <-rebind.C:
 			a.retryListeners()
 		}
 	}
+}
+
+// untilExpiry fires when an override ends by itself; it never does while none will.
+func (a *appliance) untilExpiry() <-chan time.Time {
+	if a.expiry.IsZero() {
+		return nil
+	}
+	return time.After(time.Until(a.expiry))
 }
 
 // gather lets a burst of revisions come in, but not of health: a flip is followed at once.
@@ -97,37 +118,66 @@ func (a *appliance) gather(ctx context.Context) {
 	}
 }
 
-// followHealth passes flipped checks on to the pools.
+// followHealth passes flipped checks on to the backends that are asked so.
 func (a *appliance) followHealth() {
-	defer a.containPanic(a.current.revision)
+	defer a.survive("following the health of backends")
+	eligible := map[health.Key]bool{}
 	for _, key := range a.prober.TakeFlipped() {
-		status, ok := a.prober.Status(key)
-		if !ok {
-			continue
+		if status, ok := a.prober.Status(key); ok {
+			eligible[key] = status.State.Eligible()
 		}
-		a.server.SetEligible(string(key), status.State.Eligible())
-		a.log.Info("backend changed", "check", string(key), "state", status.State.String(), "err", status.LastError)
 	}
+	for name, p := range a.current.pools {
+		for _, b := range p.backends {
+			if b.check == nil {
+				continue
+			}
+			up, flipped := eligible[b.checkKey]
+			if flipped {
+				a.server.SetEligible(b.key, up)
+				a.tellHealth(name, b)
+			}
+		}
+	}
+}
+
+// tellHealth is the event and the log line of a flip.
+func (a *appliance) tellHealth(pool string, b backend) {
+	status, _ := a.prober.Status(b.checkKey)
+	kind, message := "backend_up", "answers its checks"
+	if !status.State.Eligible() {
+		kind, message = "backend_down", status.LastError
+	}
+	a.events.add(kind, "pools/"+pool+"/"+b.address, message)
+	a.log.Info("backend changed", "pool", pool, "backend", b.address, "state", status.State.String(), "err", status.LastError)
 }
 
 // followNames gives pools the addresses that their backends' names have now.
 func (a *appliance) followNames() {
-	defer a.containPanic(a.current.revision)
-	next := a.current.clone()
-	for name, p := range next.pools {
-		for _, b := range p.backends {
-			if _, literal := parseLiteral(b.address); !literal {
-				next.pools[name] = a.servePool(name, p)
-				break
-			}
+	defer a.survive("following the names of backends")
+	moved := map[string]bool{}
+	for name, p := range a.current.pools {
+		if p.named && !slices.EqualFunc(p.places(a.resolver), p.backends, backend.samePlace) {
+			moved[name] = true
 		}
 	}
-	table, err := a.newTable(next)
-	if err != nil {
-		a.log.Error("cannot follow a backend's name", "err", err)
+	if len(moved) == 0 {
 		return
 	}
+	next := a.current.clone()
+	next.findMembers(moved, a.resolver)
+	a.prober.Set(next.checks())
+	table, err := a.compileTable(next, nil, moved)
+	if err != nil {
+		a.log.Error("cannot follow a backend's name", "err", err)
+		a.prober.Set(a.current.checks())
+		return
+	}
+	for name := range moved {
+		a.events.add("backend_resolved", "pools/"+name, placesOf(next.pools[name].backends))
+	}
 	a.server.SetTable(table)
+	next.table = table
 	a.current = next
 	a.view.Store(next)
 }
@@ -139,7 +189,9 @@ func (a *appliance) report() {
 		refused = append(refused, r)
 	}
 	a.view.Store(a.current)
-	a.observation.set(rpc.Progress{Serving: true, Revision: a.current.revision, Refused: refused})
+	now := rpc.Progress{Serving: true, Revision: a.current.revision, Refused: refused}
+	a.tellProgress(a.observation.get(), now)
+	a.observation.set(now)
 }
 
 func (o *observation) set(p rpc.Progress) {

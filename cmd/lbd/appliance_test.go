@@ -129,6 +129,29 @@ func (r *rig) delete(keys ...string) int64 {
 	return r.commit(&raftv1.ChangeCommand{Owner: "web", Author: "test", TakeOver: true, Deletes: keys})
 }
 
+// override stores what operators say of backends, and does not publish it.
+func (r *rig) override(sets ...*lbdv1.Override) {
+	r.t.Helper()
+	if _, err := r.node.ProposeOverride(r.t.Context(), &raftv1.OverrideCommand{Author: "test", Sets: sets}); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// again is another run of the node over the same store, before its first publish.
+func (r *rig) again(change func(*config)) (*rig, error) {
+	r.t.Helper()
+	cfg, said := r.cfg, &logged{}
+	if change != nil {
+		change(&cfg)
+	}
+	a, err := newAppliance(cfg, slog.New(slog.NewTextHandler(said, nil)), r.node, r.keys)
+	if err != nil {
+		return nil, err
+	}
+	r.t.Cleanup(a.close)
+	return &rig{appliance: a, t: r.t, said: said}, nil
+}
+
 func (r *rig) address(listener string) string {
 	r.t.Helper()
 	all := r.server.Addresses(listener)
@@ -403,17 +426,32 @@ func TestPublishContainsPanics(t *testing.T) {
 	}
 	r.serves("http://"+r.address("http"), 200)
 
+	// The same build does not try it again, nor would it after a restart; the next revision is tried.
 	r.publish()
-	if p := r.Progress(); p.Revision != revision {
+	if p := r.Progress(); p.Revision != revision-1 || r.choice.Refused != revision {
+		t.Errorf("progress %+v, choice %+v", p, r.choice)
+	}
+	if kept, err := readChoice(r.cfg.dataDir, readBuild().id()); err != nil || kept != r.choice {
+		t.Errorf("the next start would find %+v, %v", kept, err)
+	}
+	if other, err := readChoice(r.cfg.dataDir, "another build"); err != nil || other.Refused != 0 {
+		t.Errorf("another build would find %+v, %v", other, err)
+	}
+	revision = r.propose(&lbdv1.Pool{Name: "more", Backends: []*lbdv1.Backend{{Address: "127.0.0.1:1"}}})
+	r.publish()
+	if p := r.Progress(); p.Revision != revision || r.choice.Refused != 0 {
 		t.Errorf("progress %+v after the cause is gone", p)
 	}
 	r.serves("http://"+r.address("http"), 203)
+	if kept, err := readChoice(r.cfg.dataDir, readBuild().id()); err != nil || kept.Refused != 0 {
+		t.Errorf("still kept: %+v, %v", kept, err)
+	}
 }
 
 // A revision whose table cannot be made is refused whole; what was served stays, and the next good one is served.
 func TestPublishRefusesABadTable(t *testing.T) {
 	r := newRig(t)
-	r.current.routes["ghost"] = compileRoute(stored(t, 1, &lbdv1.Route{
+	r.current.routes["ghost"] = compiledRoute(t, stored(t, 1, &lbdv1.Route{
 		Name: "ghost", Listeners: []string{"http"}, Action: &lbdv1.Route_Forward{Forward: &lbdv1.Forward{Pools: []*lbdv1.ForwardPool{{Pool: "none"}}}},
 	}))
 	revision := r.propose(respondRoute("default", 203, "http"))
@@ -423,6 +461,7 @@ func TestPublishRefusesABadTable(t *testing.T) {
 	}
 	r.serves("http://"+r.address("http"), 200)
 	delete(r.current.routes, "ghost")
+	revision = r.propose(&lbdv1.Pool{Name: "more", Backends: []*lbdv1.Backend{{Address: "127.0.0.1:1"}}})
 	r.publish()
 	r.wantServed(revision)
 	r.serves("http://"+r.address("http"), 203)

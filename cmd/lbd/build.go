@@ -26,3 +26,6 @@ func readBuild() build {
 	}
 	return b
 }
+
+// id tells two builds apart, as far as that is known.
+func (b build) id() string { return b.version + " " + b.commit + " " + b.goVersion }

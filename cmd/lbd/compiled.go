@@ -1,19 +1,13 @@
 package main
 
 import (
-	"cmp"
-	"crypto/tls"
 	"maps"
 	"net/netip"
-	"slices"
-	"strings"
-	"time"
 
 	"lbd/cluster/state"
 	"lbd/health"
 	"lbd/lb"
 	raftv1 "lbd/proto/lbd/raft/v1"
-	lbdv1 "lbd/proto/lbd/v1"
 	tlsterm "lbd/tls"
 )
 
@@ -22,252 +16,106 @@ import (
 type compiled struct {
 	revision     int64
 	listeners    map[string]listener
-	certificates map[string]*tlsterm.Certificate
+	certificates map[string]certificate
+	trustBundles map[string][]byte // PEM
 	pools        map[string]pool
 	routes       map[string]route
 	policies     map[string]routePolicy
+	addressLists map[string][]netip.Prefix
+	overrides    overrides
+	settings     state.Settings // where backends may be
+	table        *lb.Table      // of the routes and pools
 }
 
-type listener struct {
-	revision int64
-	config   lb.ListenerConfig
-	policy   tlsterm.Policy
-	err      error // why it could not be bound when that was tried last
-}
-
-func (l listener) key() state.Key { return state.Key{Kind: state.Listeners, Name: l.config.Name} }
-
-type pool struct {
-	connectTimeout time.Duration
-	backends       []backend
-	served         *lb.Pool
-}
-
-// backend is one backend of a pool. Its key is what makes it the same backend after a change.
-type backend struct {
-	address string
-	weight  int
-	check   *health.Check
-	key     string
-}
-
-// checkKey names the backend's check; only for one that has a check.
-func (b backend) checkKey() health.Key { return health.Key(b.key) }
-
-type route struct {
-	revision int64
-	config   lb.RouteConfig // without what policies say: they change on their own
-	policies []string
-}
-
-type routePolicy struct {
-	bodyBytesMax int64 // 0: no limit
+type certificate struct {
+	*tlsterm.Certificate
+	labels map[string]string
 }
 
 func newCompiled() *compiled {
 	return &compiled{
 		listeners:    map[string]listener{},
-		certificates: map[string]*tlsterm.Certificate{},
+		certificates: map[string]certificate{},
+		trustBundles: map[string][]byte{},
 		pools:        map[string]pool{},
 		routes:       map[string]route{},
 		policies:     map[string]routePolicy{},
+		addressLists: map[string][]netip.Prefix{},
 	}
 }
 
-func compileListener(s *raftv1.StoredResource, override string) listener {
-	l := s.GetResource().GetListener()
-	c := listener{
-		revision: s.GetResource().GetRevision(),
-		config:   listenerConfig(l),
-		policy: tlsterm.Policy{
-			MinVersion:         tlsVersion(l.GetTls().GetMinVersion()),
-			MaxVersion:         tlsVersion(l.GetTls().GetMaxVersion()),
-			DefaultCertificate: cmp.Or(l.GetTls().GetDefaultCertificate(), "default"),
-		},
+// compileOne gives one resource its second shape. On an error the previous one stays.
+func (a *appliance) compileOne(next *compiled, clusterID string, k state.Key, stored *raftv1.StoredResource) error {
+	var err error
+	switch k.Kind {
+	case state.Listeners:
+		var l listener
+		if l, err = compileListener(stored, a.cfg.listen[k.Name]); err == nil {
+			next.listeners[k.Name] = l
+		}
+	case state.Certificates:
+		var c *tlsterm.Certificate
+		if c, err = a.keys.open(clusterID, k.Name, stored.GetMaterial()); err == nil {
+			next.certificates[k.Name] = certificate{c, stored.GetResource().GetCertificate().GetLabels()}
+		}
+	case state.TrustBundles:
+		ca := []byte(stored.GetResource().GetTrustBundle().GetCa().GetInline())
+		if _, err = tlsterm.BackendConfig("", ca, nil); err == nil {
+			next.trustBundles[k.Name] = ca
+		}
+	case state.Pools:
+		p := compilePool(stored)
+		p.backends, p.served = next.pools[k.Name].backends, next.pools[k.Name].served
+		next.pools[k.Name] = p
+	case state.Routes:
+		var r route
+		if r, err = compileRoute(stored); err == nil {
+			next.routes[k.Name] = r
+		}
+	case state.Policies:
+		next.policies[k.Name] = compilePolicy(stored, next.policies[k.Name])
+	case state.AddressLists:
+		next.addressLists[k.Name] = networks(stored.GetResource().GetAddressList().GetAddresses())
 	}
-	if override != "" {
-		c.config.Addresses = []string{override}
-	}
-	return c
+	return err
 }
 
-func listenerConfig(l *lbdv1.Listener) lb.ListenerConfig {
-	t, limits := l.GetTimeouts(), l.GetLimits()
-	return lb.ListenerConfig{
-		Name:      l.GetName(),
-		Addresses: l.GetAddresses(),
-		TLS:       l.GetProtocol() == lbdv1.Protocol_PROTOCOL_HTTPS,
-		Timeouts: lb.Timeouts{
-			Handshake:     t.GetHandshake().AsDuration(),
-			RequestHead:   t.GetRequestHead().AsDuration(),
-			KeepAliveIdle: t.GetKeepAliveIdle().AsDuration(),
-			WriteStall:    t.GetWriteStall().AsDuration(),
-		},
-		Limits: lb.Limits{
-			Connections:   int(limits.GetConnections()),
-			Requests:      int(limits.GetRequestsPerConnection()),
-			ConnectionAge: timeout(limits.GetConnectionAge()),
-			HeadBytes:     int(limits.GetHeadBytes()),
-			Fields:        int(limits.GetFields()),
-		},
-		Trusted:     networks(l.GetTrustedProxies()),
-		Forwarded:   l.GetForwarded(),
-		Underscores: l.GetAllowUnderscores(),
-		HealthPath:  l.GetHealthPath(),
-	}
-}
-
-// timeout is 0 where the document leaves the default.
-func timeout(t *lbdv1.Timeout) time.Duration {
-	if t.GetDisabled() {
-		return lb.Off
-	}
-	return t.GetDuration().AsDuration()
-}
-
-// networks are what Validate has let pass.
-func networks(texts []string) []netip.Prefix {
-	var all []netip.Prefix
-	for _, text := range texts {
-		if p, err := state.ParseNetwork(text); err == nil {
-			all = append(all, p)
+// compileRules puts policies and address lists together, where one of them has changed.
+func (c *compiled) compileRules(touched []state.Key) {
+	lists := touches(touched, state.AddressLists)
+	for name, p := range c.policies {
+		if p.addresses != nil && (lists || p.rule == nil) {
+			p.rule = compileAddresses(name, p.addresses, c.addressLists)
+			c.policies[name] = p
 		}
 	}
-	return all
 }
 
-func tlsVersion(v lbdv1.TlsVersion) uint16 {
-	switch v {
-	case lbdv1.TlsVersion_TLS_VERSION_TLS12:
-		return tls.VersionTLS12
-	case lbdv1.TlsVersion_TLS_VERSION_TLS13:
-		return tls.VersionTLS13
-	}
-	return 0
-}
-
-func compilePool(s *raftv1.StoredResource) pool {
-	p := s.GetResource().GetPool()
-	c := pool{connectTimeout: p.GetConnectTimeout().AsDuration()}
-	for _, b := range p.GetBackends() {
-		weight := 1
-		if b.Weight != nil {
-			weight = int(b.GetWeight())
-		}
-		be := backend{address: b.GetAddress(), weight: weight, check: compileCheck(b.GetAddress(), p.GetHealthCheck()), key: "unchecked " + b.GetAddress()}
-		if be.check != nil {
-			be.key = string(be.check.Key())
-		}
-		c.backends = append(c.backends, be)
-	}
-	return c
-}
-
-func compileCheck(address string, h *lbdv1.HealthCheck) *health.Check {
-	if h == nil {
-		return nil
-	}
-	c := &health.Check{
-		Address:  address,
-		Interval: h.GetInterval().AsDuration(),
-		Timeout:  h.GetTimeout().AsDuration(),
-		Rise:     int(h.GetRise()),
-		Fall:     int(h.GetFall()),
-	}
-	if web := h.GetHttp(); web != nil {
-		c.HTTP = &health.HTTP{Path: web.GetPath(), Host: web.GetHost(), Expect: web.GetExpectStatus()}
-	}
-	return c
-}
-
-// poolConfig is a pool with the addresses that its backends have now.
-func (p pool) poolConfig(name string, r *resolver) lb.PoolConfig {
-	c := lb.PoolConfig{Name: name, ConnectTimeout: p.connectTimeout}
-	for _, b := range p.backends {
-		c.Backends = append(c.Backends, lb.BackendConfig{Key: b.key, Name: b.address, Address: r.address(b.address), Weight: b.weight})
-	}
-	return c
-}
-
-func compileRoute(s *raftv1.StoredResource) route {
-	r := s.GetResource().GetRoute()
-	c := lb.RouteConfig{Name: r.GetName(), Listeners: r.GetListeners(), Hosts: r.GetHosts(), EncodedSlash: r.GetAllowEncodedSlash()}
-	for _, m := range r.GetMatches() {
-		c.Matches = append(c.Matches, lb.Match{Exact: m.GetPath().GetExact(), Prefix: m.GetPath().GetPrefix()})
-	}
-	switch a := r.GetAction().(type) {
-	case *lbdv1.Route_Forward:
-		c.Forward = compileForward(a.Forward)
-	case *lbdv1.Route_Respond:
-		c.Respond = &lb.Respond{Status: int(a.Respond.GetStatus()), Body: a.Respond.GetBody()}
-		for name, value := range a.Respond.GetHeaders() {
-			c.Respond.Headers = append(c.Respond.Headers, lb.Header{Name: name, Value: value})
-		}
-		slices.SortFunc(c.Respond.Headers, func(a, b lb.Header) int { return strings.Compare(a.Name, b.Name) })
-	}
-	return route{revision: s.GetResource().GetRevision(), config: c, policies: r.GetPolicies()}
-}
-
-func compileForward(f *lbdv1.Forward) *lb.Forward {
-	t, r := f.GetTimeouts(), f.GetRetry()
-	c := &lb.Forward{
-		Pool: f.GetPools()[0].GetPool(),
-		Timeouts: lb.RouteTimeouts{
-			FirstByte: timeout(t.GetFirstByte()),
-			BodyIdle:  timeout(t.GetBodyIdle()),
-			Request:   timeout(t.GetRequest()),
-			Try:       r.GetPerTryTimeout().AsDuration(),
-			Tunnel:    timeout(t.GetTunnel()),
-		},
-		Retry: lb.Retry{
-			Attempts: int(r.GetAttempts()), NonIdempotent: r.GetNonIdempotent(), BudgetPercent: int(r.GetBudgetPercent()),
-		},
-	}
-	if r != nil && r.Attempts != nil && r.GetAttempts() == 0 {
-		c.Retry.Attempts = -1 // said so, not left out
-	}
-	for _, cause := range r.GetOn() {
-		c.Retry.On |= retryCauses[cause]
-	}
-	return c
-}
-
-var retryCauses = map[lbdv1.RetryCause]lb.RetryOn{
-	lbdv1.RetryCause_RETRY_CAUSE_CONNECT_FAILURE:       lb.OnConnectFailure,
-	lbdv1.RetryCause_RETRY_CAUSE_RESET_BEFORE_RESPONSE: lb.OnReset,
-	lbdv1.RetryCause_RETRY_CAUSE_FIRST_BYTE_TIMEOUT:    lb.OnFirstByteTimeout,
-	lbdv1.RetryCause_RETRY_CAUSE_STATUS_5XX:            lb.OnStatus5xx,
-}
-
-func compilePolicy(s *raftv1.StoredResource) routePolicy {
-	return routePolicy{bodyBytesMax: s.GetResource().GetPolicy().GetBodySize().GetMaxBytes()}
-}
-
-// withPolicies is the route as it is served: of several limits the least counts.
-func (c *compiled) withPolicies(r route) lb.RouteConfig {
-	config := r.config
-	for _, name := range r.policies {
-		if limit := c.policies[name].bodyBytesMax; limit > 0 && (config.BodyBytesMax == 0 || limit < config.BodyBytesMax) {
-			config.BodyBytesMax = limit
+// affectedPools are those to be served anew: what they are made of has changed.
+func (c *compiled) affectedPools(touched []state.Key, moved map[string]bool) map[string]bool {
+	affected := maps.Clone(moved)
+	bundles, clientCertificates := map[string]bool{}, map[string]bool{}
+	for _, k := range touched {
+		switch k.Kind {
+		case state.Pools:
+			affected[k.Name] = true
+		case state.TrustBundles:
+			bundles[k.Name] = true
+		case state.Certificates:
+			clientCertificates[k.Name] = true
 		}
 	}
-	return config
-}
-
-// oldestFirst orders routes as the table wants them: where two cannot be told apart the older one wins.
-func (c *compiled) oldestFirst() []lb.RouteConfig {
-	all := make([]route, 0, len(c.routes))
-	for _, r := range c.routes {
-		all = append(all, r)
+	if len(bundles)+len(clientCertificates) == 0 {
+		return affected
 	}
-	slices.SortFunc(all, func(a, b route) int {
-		return cmp.Or(cmp.Compare(a.revision, b.revision), strings.Compare(a.config.Name, b.config.Name))
-	})
-	configs := make([]lb.RouteConfig, 0, len(all))
-	for _, r := range all {
-		configs = append(configs, c.withPolicies(r))
+	for name, p := range c.pools {
+		t, o := p.spec.GetTls(), p.spec.GetHealthCheck().GetTlsOverride()
+		if bundles[t.GetTrustBundle()] || bundles[o.GetTrustBundle()] ||
+			clientCertificates[t.GetClientCertificate()] || clientCertificates[o.GetClientCertificate()] {
+			affected[name] = true
+		}
 	}
-	return configs
+	return affected
 }
 
 // checks are the health checks of all pools.
@@ -276,19 +124,22 @@ func (c *compiled) checks() map[health.Key]health.Check {
 	for _, p := range c.pools {
 		for _, b := range p.backends {
 			if b.check != nil {
-				out[b.checkKey()] = *b.check
+				out[b.checkKey] = *b.check
 			}
 		}
 	}
 	return out
 }
 
-// addresses are all backends' addresses as configured.
-func (c *compiled) addresses() map[string]bool {
+// questions are what DNS is asked for: all backends' addresses as configured, and the discoveries.
+func (c *compiled) questions() map[string]bool {
 	out := map[string]bool{}
 	for _, p := range c.pools {
-		for _, b := range p.backends {
-			out[b.address] = true
+		for _, b := range p.spec.GetBackends() {
+			out[b.GetAddress()] = true
+		}
+		if d := p.spec.GetDiscovery(); d != nil {
+			out[discoveryOf(d).String()] = true
 		}
 	}
 	return out
@@ -300,9 +151,14 @@ func (c *compiled) clone() *compiled {
 		revision:     c.revision,
 		listeners:    maps.Clone(c.listeners),
 		certificates: maps.Clone(c.certificates),
+		trustBundles: maps.Clone(c.trustBundles),
 		pools:        maps.Clone(c.pools),
 		routes:       maps.Clone(c.routes),
 		policies:     maps.Clone(c.policies),
+		addressLists: maps.Clone(c.addressLists),
+		overrides:    c.overrides,
+		settings:     c.settings,
+		table:        c.table,
 	}
 }
 
@@ -312,32 +168,38 @@ func (c *compiled) remove(k state.Key) {
 		delete(c.listeners, k.Name)
 	case state.Certificates:
 		delete(c.certificates, k.Name)
+	case state.TrustBundles:
+		delete(c.trustBundles, k.Name)
 	case state.Pools:
 		delete(c.pools, k.Name)
 	case state.Routes:
 		delete(c.routes, k.Name)
 	case state.Policies:
 		delete(c.policies, k.Name)
+	case state.AddressLists:
+		delete(c.addressLists, k.Name)
 	}
 }
 
 // keys are the resources that are compiled.
 func (c *compiled) keys() []state.Key {
 	var out []state.Key
-	for name := range c.listeners {
-		out = append(out, state.Key{Kind: state.Listeners, Name: name})
-	}
-	for name := range c.certificates {
-		out = append(out, state.Key{Kind: state.Certificates, Name: name})
-	}
-	for name := range c.pools {
-		out = append(out, state.Key{Kind: state.Pools, Name: name})
-	}
-	for name := range c.routes {
-		out = append(out, state.Key{Kind: state.Routes, Name: name})
-	}
-	for name := range c.policies {
-		out = append(out, state.Key{Kind: state.Policies, Name: name})
+	out = appendKeys(out, state.Listeners, c.listeners)
+	out = appendKeys(out, state.Certificates, c.certificates)
+	out = appendKeys(out, state.TrustBundles, c.trustBundles)
+	out = appendKeys(out, state.Pools, c.pools)
+	out = appendKeys(out, state.Routes, c.routes)
+	out = appendKeys(out, state.Policies, c.policies)
+	return appendKeys(out, state.AddressLists, c.addressLists)
+}
+
+func appendKeys[V any](out []state.Key, kind state.Kind, compiled map[string]V) []state.Key {
+	for name := range compiled {
+		out = append(out, state.Key{Kind: kind, Name: name})
 	}
 	return out
+}
+
+func (c *compiled) clientCertificate(name string) *tlsterm.Certificate {
+	return c.certificates[name].Certificate
 }

@@ -23,7 +23,7 @@ func disabled() *lbdv1.Timeout {
 
 // TestCompileLimits: each field of a listener ends in the place that is meant.
 func TestCompileLimits(t *testing.T) {
-	got := compileListener(stored(t, 1, &lbdv1.Listener{
+	got := compiledListener(t, stored(t, 1, &lbdv1.Listener{
 		Name: "http", Addresses: []string{":80"}, Protocol: lbdv1.Protocol_PROTOCOL_HTTP,
 		Timeouts: &lbdv1.ListenerTimeouts{
 			Handshake: durationpb.New(1 * time.Second), RequestHead: durationpb.New(2 * time.Second),
@@ -41,11 +41,11 @@ func TestCompileLimits(t *testing.T) {
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("compiled\n%+v, want\n%+v", got, want)
 	}
-	bare := compileListener(stored(t, 1, &lbdv1.Listener{Name: "http"}), "").config
+	bare := compiledListener(t, stored(t, 1, &lbdv1.Listener{Name: "http"}), "").config
 	if bare.Timeouts != (lb.Timeouts{}) || bare.Limits != (lb.Limits{}) || bare.Trusted != nil {
 		t.Errorf("what is left out is not the default: %+v", bare)
 	}
-	off := compileListener(stored(t, 1, &lbdv1.Listener{Name: "http", Limits: &lbdv1.ListenerLimits{ConnectionAge: disabled()}}), "").config
+	off := compiledListener(t, stored(t, 1, &lbdv1.Listener{Name: "http", Limits: &lbdv1.ListenerLimits{ConnectionAge: disabled()}}), "").config
 	if off.Limits.ConnectionAge != lb.Off {
 		t.Errorf("disabled is %v", off.Limits.ConnectionAge)
 	}
@@ -54,9 +54,9 @@ func TestCompileLimits(t *testing.T) {
 func TestCompileForward(t *testing.T) {
 	forward := func(timeouts *lbdv1.ForwardTimeouts, retry *lbdv1.Retry) *lb.Forward {
 		f := &lbdv1.Forward{Pools: []*lbdv1.ForwardPool{{Pool: "p"}}, Timeouts: timeouts, Retry: retry}
-		return compileRoute(stored(t, 1, &lbdv1.Route{Name: "r", Action: &lbdv1.Route_Forward{Forward: f}})).config.Forward
+		return compiledRoute(t, stored(t, 1, &lbdv1.Route{Name: "r", Action: &lbdv1.Route_Forward{Forward: f}})).config.Forward
 	}
-	if got := forward(nil, nil); !reflect.DeepEqual(got, &lb.Forward{Pool: "p"}) {
+	if got := forward(nil, nil); !reflect.DeepEqual(got, &lb.Forward{Pools: []lb.WeightedPool{{Pool: "p", Weight: 1}}}) {
 		t.Errorf("left out: %+v", got)
 	}
 	got := forward(&lbdv1.ForwardTimeouts{
@@ -66,7 +66,7 @@ func TestCompileForward(t *testing.T) {
 		On: []lbdv1.RetryCause{lbdv1.RetryCause_RETRY_CAUSE_FIRST_BYTE_TIMEOUT, lbdv1.RetryCause_RETRY_CAUSE_STATUS_5XX},
 	})
 	want := &lb.Forward{
-		Pool: "p",
+		Pools: []lb.WeightedPool{{Pool: "p", Weight: 1}},
 		Timeouts: lb.RouteTimeouts{
 			FirstByte: 1 * time.Second, BodyIdle: 2 * time.Second, Request: 3 * time.Second, Tunnel: 4 * time.Second, Try: 5 * time.Second,
 		},
@@ -89,13 +89,13 @@ func TestCompileForward(t *testing.T) {
 // TestCompilePolicies: a policy changes what its routes do, though they stay the same.
 func TestCompilePolicies(t *testing.T) {
 	c := newCompiled()
-	c.routes["r"] = compileRoute(stored(t, 1, &lbdv1.Route{
+	c.routes["r"] = compiledRoute(t, stored(t, 1, &lbdv1.Route{
 		Name: "r", Policies: []string{"a", "b"}, AllowEncodedSlash: true,
 		Action: &lbdv1.Route_Respond{Respond: &lbdv1.Respond{Status: 200}},
 	}))
 	limit := func(name string, bytes int64) {
 		p := &lbdv1.Policy{Name: name, Rule: &lbdv1.Policy_BodySize{BodySize: &lbdv1.BodySize{MaxBytes: bytes}}}
-		c.policies[name] = compilePolicy(stored(t, 1, p))
+		c.policies[name] = compilePolicy(stored(t, 1, p), routePolicy{})
 	}
 	check := func(want int64) {
 		t.Helper()
@@ -116,7 +116,7 @@ func TestCompilePolicies(t *testing.T) {
 
 func TestCompileConnectTimeout(t *testing.T) {
 	p := compilePool(stored(t, 1, &lbdv1.Pool{Name: "p", ConnectTimeout: durationpb.New(time.Second)}))
-	if got := p.poolConfig("p", nil).ConnectTimeout; got != time.Second {
+	if got := p.config.ConnectTimeout; got != time.Second {
 		t.Errorf("connect timeout %v", got)
 	}
 }

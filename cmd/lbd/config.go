@@ -24,6 +24,8 @@ type config struct {
 
 	accessLog       string // "off", "stdout" or a path
 	accessLogFormat logFormat
+
+	serveRevision int64 // 0: the newest
 }
 
 // flags holds the command line before it is checked.
@@ -33,6 +35,7 @@ type flags struct {
 	listen                 []string
 
 	accessLog, accessLogFormat string
+	serveRevision              int64
 }
 
 const (
@@ -74,11 +77,12 @@ func (f *flags) register(c *cobra.Command) {
 	c.Flags().StringVar(&f.metrics, "metrics", metricsDefault, "HOST:PORT of Prometheus metrics, or off")
 	c.Flags().StringVar(&f.accessLog, "access-log", "off", "stdout, off or PATH; a file that is moved away is opened anew within a second")
 	c.Flags().StringVar(&f.accessLogFormat, "access-log-format", "json", "json, common or combined")
+	c.Flags().Int64Var(&f.serveRevision, "serve-revision", 0, "serve this revision until a newer one than the newest is applied: the way out where the newest does harm")
 }
 
 // fromEnvironment fills in what the command line does not say.
 func (f *flags) fromEnvironment(c *cobra.Command, lookup func(string) (string, bool)) error {
-	for _, name := range []string{"data-dir", "node", "dev", "listen", "metrics", "access-log", "access-log-format"} {
+	for _, name := range []string{"data-dir", "node", "dev", "listen", "metrics", "access-log", "access-log-format", "serve-revision"} {
 		key := "LBD_" + strings.ToUpper(strings.ReplaceAll(name, "-", "_"))
 		value, ok := lookup(key)
 		if !ok || c.Flags().Changed(name) {
@@ -98,7 +102,10 @@ func (f *flags) fromEnvironment(c *cobra.Command, lookup func(string) (string, b
 }
 
 func (f *flags) config() (config, error) {
-	cfg := config{dev: f.dev, node: f.node, listen: map[string]string{}, metrics: f.metrics, grace: graceDefault}
+	cfg := config{dev: f.dev, node: f.node, listen: map[string]string{}, metrics: f.metrics, grace: graceDefault, serveRevision: f.serveRevision}
+	if cfg.serveRevision < 0 {
+		return cfg, fmt.Errorf("--serve-revision %d: want the number of a revision, as `lbctl history` lists them", cfg.serveRevision)
+	}
 	if cfg.dev {
 		cfg.grace = 0
 	}

@@ -20,6 +20,7 @@ func (a *appliance) storeListeners(next *compiled, touched []state.Key, table *l
 			continue
 		}
 		if l, ok := next.listeners[k.Name]; ok {
+			l.policy = next.offered(l)
 			come = append(come, l)
 			continue
 		}
@@ -139,10 +140,11 @@ func (a *appliance) listen(l listener) error {
 
 // retryListeners tries again to bind what could not be bound.
 func (a *appliance) retryListeners() {
-	defer a.containPanic(a.current.revision)
+	defer a.survive("binding a listener again")
 	var again []listener
 	for k := range a.refused {
 		if l, ok := a.current.listeners[k.Name]; ok && k.Kind == state.Listeners {
+			l.policy = a.current.offered(l)
 			again = append(again, l)
 		}
 	}

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"lbd/lb"
@@ -44,10 +43,8 @@ func (m *metricsServer) serve(a *appliance) {
 	if m.listener == nil {
 		return
 	}
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), a.publishTimes, collector{a})
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{MaxRequestsInFlight: scrapesMax}))
+	mux.Handle("GET /metrics", promhttp.HandlerFor(a.registry, promhttp.HandlerOpts{MaxRequestsInFlight: scrapesMax}))
 	m.server = &http.Server{
 		Handler: mux, ErrorLog: slog.NewLogLogger(a.log.Handler(), slog.LevelWarn),
 		ReadHeaderTimeout: 5 * time.Second, WriteTimeout: 30 * time.Second, IdleTimeout: 2 * time.Minute,
@@ -87,11 +84,17 @@ var (
 	descSeconds     = desc("request_seconds", "From the first byte of a request to the last of its answer, or to the 101 of a tunnel.", "listener", "route")
 	descRefused     = desc("refused_total", "Requests and connections that did not end well, by reason.", "listener", "reason")
 	descConnections = desc("client_connections", "Client connections now.", "listener")
-	descBackendUp   = desc("backend_up", "Whether a backend takes requests: it is healthy, and its name has an address.", "pool", "backend")
+	descProgrammed  = desc("listener_programmed", "Whether a listener is served as it is stored; 0 where an address cannot be had, for one.", "listener")
+	descBackendUp   = desc("backend_up", "Whether a backend takes requests, or would as a backup: it is healthy, not ejected, not taken out, and has an address.", "pool", "backend")
 	descInFlight    = desc("backend_inflight", "Requests at a backend now, of all pools.", "backend")
 	descBackendReqs = desc("backend_requests_total", "Tries sent to a backend.", "backend")
 	descBackendFail = desc("backend_failures_total", "Tries that brought no whole answer, by the backend's fault.", "backend")
 	descBackendConn = desc("backend_connections_total", "Connections made to a backend (new), and tries that found one idle (reused).", "backend", "kind")
+	descBackendOpen = desc("backend_connections", "Connections to a backend now, idle ones included.", "backend")
+	descQueued      = desc("backend_queued", "Requests that wait for a connection to a backend now.", "backend")
+	descEjections   = desc("backend_ejections_total", "How often a backend was taken out because requests to it failed.", "pool", "backend")
+	descEligible    = desc("pool_eligible_backends", "Backends of a pool that take requests now.", "pool")
+	descFailOpen    = desc("pool_fail_open", "Whether so few backends are eligible that all take requests.", "pool")
 	descRetries     = desc("retries_total", "Tries after the first.")
 	descHandshakes  = desc("handshakes_total", "TLS handshakes.", "version", "kind", "result")
 	descResumption  = desc("tls_resumption_total", "TLS handshakes that succeeded: by a ticket (resumed), or in full.", "result")
@@ -116,6 +119,13 @@ func (c collector) Collect(out chan<- prometheus.Metric) {
 	stats := c.a.server.Stats()
 	for i := range stats.Listeners {
 		collectListener(out, &stats.Listeners[i])
+	}
+	for _, l := range c.a.listenerStatuses(c.a.Progress()) {
+		programmed := 0.0
+		if l.GetProgrammed() {
+			programmed = 1
+		}
+		gauge(out, descProgrammed, programmed, l.GetName())
 	}
 	collectTraffic(out, c.a.server.Traffic())
 	c.collectUp(out, stats.Pools)
@@ -175,14 +185,25 @@ func collectTraffic(out chan<- prometheus.Metric, traffic []lb.TrafficStats) {
 
 func (c collector) collectUp(out chan<- prometheus.Metric, pools []lb.PoolStats) {
 	for i := range pools {
+		eligible := 0.0
 		for j := range pools[i].Backends {
 			b := &pools[i].Backends[j]
 			up := 0.0
-			if b.Eligible && c.a.resolver.address(b.Name).IsValid() {
+			if b.Takes || b.Why == "backup" {
 				up = 1
 			}
+			if b.Takes {
+				eligible++
+			}
 			gauge(out, descBackendUp, up, pools[i].Name, b.Name)
+			counter(out, descEjections, b.Ejections, pools[i].Name, b.Name)
 		}
+		failOpen := 0.0
+		if pools[i].FailOpen {
+			failOpen = 1
+		}
+		gauge(out, descEligible, eligible, pools[i].Name)
+		gauge(out, descFailOpen, failOpen, pools[i].Name)
 	}
 }
 
@@ -202,6 +223,8 @@ func collectBackends(out chan<- prometheus.Metric, pools []lb.PoolStats) {
 			s.Failures += b.Failures
 			s.NewConnections += b.NewConnections
 			s.Reused += b.Reused
+			s.Connections += b.Connections
+			s.Queued += b.Queued
 			sums[b.Name] = s
 		}
 	}
@@ -211,6 +234,8 @@ func collectBackends(out chan<- prometheus.Metric, pools []lb.PoolStats) {
 		counter(out, descBackendFail, s.Failures, name)
 		counter(out, descBackendConn, s.NewConnections, name, "new")
 		counter(out, descBackendConn, s.Reused, name, "reused")
+		gauge(out, descBackendOpen, float64(s.Connections), name)
+		gauge(out, descQueued, float64(s.Queued), name)
 	}
 }
 

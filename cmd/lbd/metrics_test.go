@@ -51,7 +51,7 @@ func scrape(t testing.TB, collect func(chan<- prometheus.Metric)) []string {
 // TestMetricsOfSharedBackends: a backend in two pools is counted once; one address with two checks is one backend.
 func TestMetricsOfSharedBackends(t *testing.T) {
 	stats := func(key string, n int64) lb.PoolBackendStats {
-		return lb.PoolBackendStats{BackendStats: lb.BackendStats{Key: key, Name: "b:80", InFlight: n, Requests: 10 * n, Failures: n, NewConnections: 2 * n, Reused: 8 * n}}
+		return lb.PoolBackendStats{BackendStats: lb.BackendStats{Key: key, Name: "b:80", InFlight: n, Requests: 10 * n, Failures: n, NewConnections: 2 * n, Reused: 8 * n, Connections: 3 * n, Queued: 4 * n}}
 	}
 	pools := []lb.PoolStats{
 		{Name: "one", Backends: []lb.PoolBackendStats{stats("shared", 1)}},
@@ -62,8 +62,10 @@ func TestMetricsOfSharedBackends(t *testing.T) {
 	want := []string{
 		`lbd_backend_connections_total{backend="b:80",kind="new"} 6`,
 		`lbd_backend_connections_total{backend="b:80",kind="reused"} 24`,
+		`lbd_backend_connections{backend="b:80"} 9`,
 		`lbd_backend_failures_total{backend="b:80"} 3`,
 		`lbd_backend_inflight{backend="b:80"} 3`,
+		`lbd_backend_queued{backend="b:80"} 12`,
 		`lbd_backend_requests_total{backend="b:80"} 30`,
 	}
 	if !slices.Equal(got, want) {

@@ -58,22 +58,46 @@ func (a *appliance) Backends(only string) []*lbdv1.BackendStatus {
 
 func (a *appliance) backendStatus(pool string, b backend, s lb.PoolBackendStats) *lbdv1.BackendStatus {
 	out := &lbdv1.BackendStatus{
-		Node: a.cfg.node, Pool: pool, Address: b.address, Weight: int32(b.weight),
+		Node: a.cfg.node, Pool: pool, Address: b.address, Weight: int32(s.Weight), Backup: b.backup,
 		Health:   lbdv1.BackendHealth_BACKEND_HEALTH_UNCHECKED,
 		InFlight: s.InFlight, IdleConnections: s.Idle, RequestsTotal: s.Requests, FailuresTotal: s.Failures,
-		ConnectionsNewTotal: s.NewConnections, ConnectionsReusedTotal: s.Reused,
+		ConnectionsNewTotal: s.NewConnections, ConnectionsReusedTotal: s.Reused, Connections: s.Connections, Queued: s.Queued,
+		EjectionsTotal: s.Ejections, Eligible: s.Takes, IneligibleReason: s.Why, LatencyMs: float64(s.Latency) / float64(time.Millisecond),
+		State: stateWord(b.set.state),
 	}
 	if b.check != nil {
-		status, _ := a.prober.Status(b.checkKey())
+		status, _ := a.prober.Status(b.checkKey)
 		out.Health, out.LastError = healthWord(status.State), status.LastError
 		if !status.Since.IsZero() {
 			out.Since = timestamppb.New(status.Since)
 		}
+		if status.State == health.Down && status.LastError != "" {
+			out.IneligibleReason = "down: " + status.LastError
+		}
+	}
+	if !s.EjectedUntil.IsZero() {
+		out.EjectedUntil = timestamppb.New(s.EjectedUntil)
+	}
+	if b.dial.IsValid() && b.dial.String() != b.address {
+		out.ResolvedAddress = b.dial.String()
 	}
 	if err := a.resolver.problem(b.address); err != "" {
 		out.LastError = err
+		if !b.dial.IsValid() {
+			out.IneligibleReason = "no address: " + err
+		}
 	}
 	return out
+}
+
+func stateWord(s lb.BackendState) lbdv1.BackendState {
+	switch s {
+	case lb.Drain:
+		return lbdv1.BackendState_BACKEND_STATE_DRAIN
+	case lb.InMaintenance:
+		return lbdv1.BackendState_BACKEND_STATE_MAINTENANCE
+	}
+	return lbdv1.BackendState_BACKEND_STATE_UNSPECIFIED
 }
 
 func healthWord(s health.State) lbdv1.BackendHealth {
@@ -103,7 +127,7 @@ func (a *appliance) Status() *lbdv1.SystemServiceGetStatusResponse {
 	}
 	for _, b := range a.Backends("") {
 		out.BackendsTotal++
-		if b.GetHealth() != lbdv1.BackendHealth_BACKEND_HEALTH_DOWN && a.resolver.address(b.GetAddress()).IsValid() {
+		if b.GetEligible() || b.GetIneligibleReason() == "backup" {
 			out.BackendsUp++
 		}
 	}
@@ -157,17 +181,29 @@ func (a *appliance) problems(progress rpc.Progress, s *lbdv1.SystemServiceGetSta
 		out = append(out, "this node is stopping: requests under way end, it takes no new connections")
 	}
 	for _, r := range progress.Refused {
-		what := "revision"
-		if r.Kind != "" {
-			what = r.Kind + "/" + r.Name
+		if r.Kind == "" {
+			out = append(out, fmt.Sprintf("revision %d is not served, but the one before: %s", r.Revision, r.Reason))
+			continue
 		}
-		out = append(out, fmt.Sprintf("%s is not served as revision %d stored it: %s", what, r.Revision, r.Reason))
+		out = append(out, fmt.Sprintf("%s/%s is not served as revision %d stored it: %s", r.Kind, r.Name, r.Revision, r.Reason))
 	}
-	if s.GetBackendsUp() < s.GetBackendsTotal() {
-		out = append(out, fmt.Sprintf("%d of %d backends take no requests: see `lbctl backend status`", s.GetBackendsTotal()-s.GetBackendsUp(), s.GetBackendsTotal()))
+	if troubled := a.troubled(); troubled > 0 {
+		out = append(out, fmt.Sprintf("%d of %d backends take no requests: see `lbctl backend status`", troubled, s.GetBackendsTotal()))
 	}
 	if s.GetRaftRole() != "leader" && s.GetRaftRole() != "follower" {
 		out = append(out, "no leader: traffic is served, changes are refused")
+	}
+	for _, p := range a.server.Stats().Pools {
+		if p.FailOpen {
+			out = append(out, fmt.Sprintf("pool %s fails open: too few of its backends are eligible, all take requests", p.Name))
+		}
+	}
+	if view := a.view.Load(); view != nil {
+		for name, p := range view.pools {
+			if problem := a.discoveryProblem(p); problem != "" {
+				out = append(out, "pools/"+name+": "+problem)
+			}
+		}
 	}
 	out = append(out, a.expiring(time.Now())...)
 	if a.engine.Stats().Stalled() {
@@ -175,6 +211,17 @@ func (a *appliance) problems(progress rpc.Progress, s *lbdv1.SystemServiceGetSta
 	}
 	slices.Sort(out)
 	return out
+}
+
+// troubled counts the backends that take no requests though nobody has asked for that.
+func (a *appliance) troubled() (n int32) {
+	for _, b := range a.Backends("") {
+		asked := b.GetState() != lbdv1.BackendState_BACKEND_STATE_UNSPECIFIED || b.GetWeight() == 0 || b.GetIneligibleReason() == "backup"
+		if !b.GetEligible() && !asked {
+			n++
+		}
+	}
+	return n
 }
 
 // expiryWarning is how long before a certificate's end status begins to say so: two weeks leave time for a manual renewal.

@@ -6,7 +6,6 @@ import (
 	"maps"
 	"math/rand/v2"
 	"os"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"time"
@@ -14,7 +13,6 @@ import (
 	"lbd/cluster/rpc"
 	"lbd/cluster/state"
 	"lbd/lb"
-	raftv1 "lbd/proto/lbd/raft/v1"
 	tlsterm "lbd/tls"
 )
 
@@ -30,38 +28,50 @@ const (
 // publish makes what this node serves follow the state. It is the only bridge between the two shapes of a resource, and
 // only appliance.run calls it. A resource that cannot be served keeps its previous form and is reported; the rest is served.
 //
-//  1. see which resources the revisions since the last publish touched
+//  1. see which resources the revisions since the last publish touched, and whose overrides have changed
 //  2. compile them; nothing is stored yet
 //  3. say which names and health checks are in use, and wait a moment for the answers of new names
 //  4. store: certificates, listeners that go, policies, the table, listeners that come
 //  5. prove the certificates
 //  6. report the revision as served
 func (a *appliance) publish() {
-	s := a.node.State()
-	defer a.containPanic(s.Revision())
+	s := a.target()
+	defer a.containPanic(s)
 	touched := a.touched(s)
-	if len(touched) == 0 && a.current.revision == s.Revision() && a.view.Load() != nil {
+	set, expiry := overridesAt(a.node.State(), time.Now())
+	moved := set.moved(a.current.overrides)
+	a.expiry = expiry
+	if len(touched)+len(moved) == 0 && a.current.revision == s.Revision() && a.view.Load() != nil {
 		return
 	}
 	clock := phaseClock{a.publishTimes, time.Now()}
 	next := a.compile(s, touched)
+	next.overrides = set
+	affected := next.affectedPools(touched, moved)
 	clock.ended("compile")
-	a.resolver.keep(next.addresses(), s.Settings())
-	a.prober.Set(next.checks())
+	if len(affected) > 0 || next.settings != a.current.settings || touches(touched, state.Listeners) {
+		a.resolver.keep(next.questions(), next.settings, next.places()...)
+		next.findMembers(affected, a.resolver)
+		a.prober.Set(next.checks())
+	}
 	clock.ended("resolve")
-	table, err := a.compileTable(next, touched)
+	table, err := a.compileTable(next, touched, affected)
 	clock.ended("table")
 	if err != nil {
 		a.refuseRevision(s.Revision(), err.Error())
 		return
 	}
+	if table != nil {
+		next.table = table
+	}
 	a.storeCertificates(next, touched)
 	a.storeListeners(next, touched, table)
+	a.tellOverrides(set, moved)
 	a.current = next
 	clock.ended("store")
 	a.prove(touched)
 	clock.ended("prove")
-	delete(a.refused, state.Key{})
+	a.forgetChoice(s.Revision())
 	a.report()
 }
 
@@ -85,6 +95,11 @@ func (a *appliance) touched(s *state.State) []state.Key {
 	return all
 }
 
+// touches reports whether one of the keys is of one of the kinds.
+func touches(keys []state.Key, kinds ...state.Kind) bool {
+	return slices.ContainsFunc(keys, func(k state.Key) bool { return slices.Contains(kinds, k.Kind) })
+}
+
 // withRetries adds the listeners that could not be bound: the address may be free by now.
 func (a *appliance) withRetries(keys []state.Key) []state.Key {
 	for k := range a.refused {
@@ -97,13 +112,17 @@ func (a *appliance) withRetries(keys []state.Key) []state.Key {
 
 func (a *appliance) compile(s *state.State, touched []state.Key) *compiled {
 	next := a.current.clone()
-	next.revision = s.Revision()
+	next.revision, next.settings = s.Revision(), s.Settings()
 	for _, k := range touched {
+		a.compiling = k
 		stored, ok := s.Get(k.Kind, k.Name)
 		if !ok {
 			next.remove(k)
 			delete(a.refused, k)
 			continue
+		}
+		if compileFault != nil {
+			compileFault(k)
 		}
 		if err := a.compileOne(next, s.ClusterID(), k, stored); err != nil {
 			a.refuse(k, stored.GetResource().GetRevision(), err)
@@ -113,41 +132,36 @@ func (a *appliance) compile(s *state.State, touched []state.Key) *compiled {
 			delete(a.refused, k)
 		}
 	}
+	a.compiling = state.Key{}
+	next.compileRules(touched)
 	return next
 }
 
-func (a *appliance) compileOne(next *compiled, clusterID string, k state.Key, stored *raftv1.StoredResource) error {
-	switch k.Kind {
-	case state.Listeners:
-		next.listeners[k.Name] = compileListener(stored, a.cfg.listen[k.Name])
-	case state.Certificates:
-		c, err := a.keys.open(clusterID, k.Name, stored.GetMaterial())
-		if err != nil {
-			return err
+// compileFault is for a test build, which makes a resource panic in compile.
+var compileFault func(state.Key)
+
+// follow has the backends of a form asked for: its checks, and its names in DNS.
+func (a *appliance) follow(c *compiled) {
+	a.resolver.keep(c.questions(), c.settings, c.places()...)
+	a.prober.Set(c.checks())
+}
+
+// findMembers looks up what the pools consist of now.
+func (c *compiled) findMembers(affected map[string]bool, r *resolver) {
+	for name := range affected {
+		if p, ok := c.pools[name]; ok {
+			p.backends = c.members(p, r, c.overrides[name])
+			c.pools[name] = p
 		}
-		next.certificates[k.Name] = c
-	case state.Pools:
-		next.pools[k.Name] = compilePool(stored)
-	case state.Routes:
-		next.routes[k.Name] = compileRoute(stored)
-	case state.Policies:
-		next.policies[k.Name] = compilePolicy(stored)
 	}
-	return nil
 }
 
 // compileTable makes new pools where they changed, and from all pools and routes the table; nil if neither changed.
-func (a *appliance) compileTable(next *compiled, touched []state.Key) (*lb.Table, error) {
-	changed := false
-	for _, k := range touched {
-		switch k.Kind {
-		case state.Pools:
-			changed = true
-			if p, ok := next.pools[k.Name]; ok {
-				next.pools[k.Name] = a.servePool(k.Name, p)
-			}
-		case state.Routes, state.Policies:
-			changed = true
+func (a *appliance) compileTable(next *compiled, touched []state.Key, affected map[string]bool) (*lb.Table, error) {
+	changed := next.table == nil || len(affected) > 0 || touches(touched, state.Routes, state.Policies, state.AddressLists)
+	for name := range affected {
+		if p, ok := next.pools[name]; ok {
+			next.pools[name] = a.servePool(next, p)
 		}
 	}
 	if !changed {
@@ -165,11 +179,11 @@ func (a *appliance) newTable(c *compiled) (*lb.Table, error) {
 }
 
 // servePool gives a pool its backends: those that the server knows keep connections, counters and health.
-func (a *appliance) servePool(name string, p pool) pool {
-	p.served = a.server.NewPool(p.poolConfig(name, a.resolver))
+func (a *appliance) servePool(next *compiled, p pool) pool {
+	p.served = a.server.NewPool(next.serveConfig(p))
 	for _, b := range p.backends {
 		if b.check != nil {
-			status, _ := a.prober.Status(b.checkKey())
+			status, _ := a.prober.Status(b.checkKey)
 			a.server.SetEligible(b.key, status.State.Eligible())
 		}
 	}
@@ -177,10 +191,25 @@ func (a *appliance) servePool(name string, p pool) pool {
 }
 
 func (a *appliance) storeCertificates(next *compiled, touched []state.Key) {
-	if !slices.ContainsFunc(touched, func(k state.Key) bool { return k.Kind == state.Certificates }) {
+	if !touches(touched, state.Certificates) {
 		return
 	}
-	a.certificates.Replace(tlsterm.NewSet(slices.Collect(maps.Values(next.certificates))))
+	all := make([]*tlsterm.Certificate, 0, len(next.certificates))
+	for _, c := range next.certificates {
+		all = append(all, c.Certificate)
+	}
+	for name, l := range a.bound { // before the set: what a label brings in is served from its first moment
+		if !l.config.TLS || len(l.selectors) == 0 {
+			continue
+		}
+		l.policy = next.offered(l)
+		if err := a.terminator.SetListener(name, l.policy); err != nil {
+			a.refuse(l.key(), l.revision, err)
+			continue
+		}
+		a.bound[name] = l
+	}
+	a.certificates.Replace(tlsterm.NewSet(all))
 }
 
 // prove shakes hands with ourselves on every TLS listener: as a client of each changed certificate, and of some others.
@@ -217,7 +246,7 @@ func (a *appliance) prove(touched []state.Key) {
 
 // proveOne proves a certificate on every TLS listener that serves.
 func (a *appliance) proveOne(name string) {
-	c, k := a.current.certificates[name], state.Key{Kind: state.Certificates, Name: name}
+	c, k := a.current.certificates[name].Certificate, state.Key{Kind: state.Certificates, Name: name}
 	for _, listener := range slices.Sorted(maps.Keys(a.bound)) {
 		if !a.bound[listener].config.TLS {
 			continue
@@ -242,19 +271,4 @@ func (a *appliance) refuse(k state.Key, revision int64, err error) {
 		a.log.Error("a resource is not served as it is stored", "resource", k.String(), "revision", revision, "err", r.Reason)
 	}
 	a.refused[k] = r
-}
-
-// refuseRevision records that a whole revision is not served: the last good one stays.
-func (a *appliance) refuseRevision(revision int64, reason string) {
-	a.log.Error("a revision is refused; the last good one stays", "revision", revision, "serving", a.current.revision, "err", reason)
-	a.refused[state.Key{}] = rpc.Refusal{Revision: revision, Reason: reason}
-	a.report()
-}
-
-// containPanic keeps a revision that makes us panic from ending the node: what was served before stays.
-func (a *appliance) containPanic(revision int64) {
-	if p := recover(); p != nil {
-		a.log.Error("publish panicked", "panic", p, "stack", string(debug.Stack()))
-		a.refuseRevision(revision, fmt.Sprintf("panic: %v", p))
-	}
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,8 +8,6 @@ import (
 	"net"
 	"net/netip"
 	"slices"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -31,32 +28,35 @@ const (
 
 var (
 	errNoAddress = errors.New("the name has no address")
-	errForbidden = errors.New("the name leads where cluster_settings allow no backend")
+	errForbidden = errors.New("the name leads where no backend may be (cluster_settings, or a listener of this node)")
 )
 
 // lookupFunc asks for a host's addresses, as net.Resolver.LookupNetIP does.
 type lookupFunc func(ctx context.Context, network, host string) ([]netip.Addr, error)
 
-// resolver keeps the addresses of backends that are given by name. The last good answer stays until there is a better one.
+// resolver keeps the addresses of backends that are given by name or found by discovery. The last good answer stays until there
+// is a better one.
 type resolver struct {
 	lookup lookupFunc
+	srv    srvFunc
+	local  func(netip.Addr) bool // whether an address is this machine's
 	log    *slog.Logger
 	moved  chan struct{} // one slot: an answer has changed
 
 	mu    sync.Mutex
-	names map[string]*resolved // by "host:port", those of the served pools
-	rules state.Settings
+	names map[string]*resolved // by question, those of the served pools
+	rules rules
 
 	ctx    context.Context // ends with close
 	cancel context.CancelFunc
 	done   sync.WaitGroup
 }
 
+// resolved is what is known of one question.
 type resolved struct {
-	host string
-	port uint16
-	addr netip.AddrPort // zero: never answered
-	err  error          // the last answer, nil if good
+	question
+	found []discovered // empty: never answered
+	err   error        // of the last answer, nil if good
 }
 
 func newResolver(log *slog.Logger) *resolver {
@@ -64,7 +64,7 @@ func newResolver(log *slog.Logger) *resolver {
 }
 
 func newResolverWith(lookup lookupFunc, log *slog.Logger) *resolver {
-	r := &resolver{lookup: lookup, log: log, moved: make(chan struct{}, 1), names: map[string]*resolved{}}
+	r := &resolver{lookup: lookup, srv: lookupSRV, local: isLocal, log: log, moved: make(chan struct{}, 1), names: map[string]*resolved{}}
 	r.ctx, r.cancel = context.WithCancel(context.Background())
 	r.done.Go(r.run)
 	return r
@@ -100,7 +100,7 @@ func (r *resolver) due(all bool) []string {
 	defer r.mu.Unlock()
 	var due []string
 	for a, n := range r.names {
-		if all || !n.addr.IsValid() {
+		if all || len(n.found) == 0 {
 			due = append(due, a)
 		}
 	}
@@ -114,13 +114,14 @@ func (r *resolver) wake() {
 	}
 }
 
-// keep says which addresses ("host:port") are in use, and where backends may be. It waits a moment for the answers of new
-// names; one that comes later wakes the appliance, and so does one that the rules have changed.
-func (r *resolver) keep(addresses map[string]bool, rules state.Settings) {
+// keep says which addresses ("host:port") and discoveries are in use, and where backends may be: as the settings say, and where none of
+// this node's listeners is. It waits a moment for the answers of new names; one that comes later wakes the appliance, and so does
+// one that the rules have changed.
+func (r *resolver) keep(addresses map[string]bool, settings state.Settings, listeners ...netip.AddrPort) {
 	var fresh []string
 	r.mu.Lock()
-	ruled := r.rules != rules
-	r.rules = rules
+	ruled := r.rules.Settings != settings || !slices.Equal(r.rules.listeners, listeners)
+	r.rules = rules{settings, listeners, r.local}
 	for a := range r.names {
 		if !addresses[a] {
 			delete(r.names, a)
@@ -130,12 +131,11 @@ func (r *resolver) keep(addresses map[string]bool, rules state.Settings) {
 		if _, ok := parseLiteral(a); ok || r.names[a] != nil {
 			continue
 		}
-		host, port, err := net.SplitHostPort(a)
-		n, perr := strconv.ParseUint(port, 10, 16)
-		if err != nil || perr != nil {
+		q, ok := parseQuestion(a)
+		if !ok {
 			continue // state.Validate has refused it before
 		}
-		r.names[a] = &resolved{host: host, port: uint16(n)}
+		r.names[a] = &resolved{question: q}
 		fresh = append(fresh, a)
 	}
 	r.mu.Unlock()
@@ -145,20 +145,6 @@ func (r *resolver) keep(addresses map[string]bool, rules state.Settings) {
 	if ruled {
 		r.done.Go(func() { r.ask(r.due(true), r.wake) })
 	}
-}
-
-// allowed leaves out what the rules forbid: the same addresses that a document may not name.
-func allowed(ips []netip.Addr, rules state.Settings) []netip.Addr {
-	var out []netip.Addr
-	for _, ip := range ips {
-		ip = ip.Unmap()
-		switch {
-		case ip.IsLoopback() && !rules.AllowLoopbackBackends, ip.IsLinkLocalUnicast() && !rules.AllowLinkLocalBackends, ip.IsUnspecified(), ip.IsMulticast():
-		default:
-			out = append(out, ip)
-		}
-	}
-	return out
 }
 
 // askFor asks and returns when all have answered, at the latest after wait: an answer that comes later wakes the appliance.
@@ -209,49 +195,33 @@ func (r *resolver) askOne(address string) bool {
 	}
 	ctx, cancel := context.WithTimeout(r.ctx, resolveTimeout)
 	defer cancel()
-	ips, err := r.lookup(ctx, "ip", n.host)
-	if err == nil && len(ips) == 0 {
-		err = errNoAddress
-	}
+	found, err := r.answer(ctx, n.question)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	old := n.addr
-	if old.IsValid() && len(allowed([]netip.Addr{old.Addr()}, r.rules)) == 0 {
-		n.addr = netip.AddrPort{}
-	}
-	if good := allowed(ips, r.rules); len(good) > 0 {
-		ips = good
-	} else if err == nil {
-		err = fmt.Errorf("%w: %s", errForbidden, joined(ips))
+	old := n.found
+	n.found = allowed(old, r.rules)
+	good := allowed(found, r.rules)
+	switch {
+	case err == nil && len(found) == 0:
+		err = errNoAddress
+	case err == nil && len(good) == 0:
+		err = fmt.Errorf("%w: %s", errForbidden, joined(found))
 	}
 	if err != nil {
 		if n.err == nil && r.ctx.Err() == nil {
-			r.log.Warn("cannot resolve a backend's name", "address", address, "stays", n.addr, "err", err)
+			r.log.Warn("cannot resolve a backend's name", "address", address, "stays", joined(n.found), "err", err)
 		}
 		n.err = err
-		return n.addr != old
+		if len(n.found) == 0 && len(good) > 0 {
+			n.found = n.chosen(good) // some are better than none
+		}
+		return !slices.Equal(n.found, old)
 	}
 	if n.err != nil {
 		r.log.Info("a backend's name is resolved again", "address", address)
 	}
-	n.addr, n.err = netip.AddrPortFrom(preferred(ips), n.port), nil
-	return n.addr != old
-}
-
-func joined(ips []netip.Addr) string {
-	var out []string
-	for _, ip := range ips {
-		out = append(out, ip.String())
-	}
-	return strings.Join(out, ", ")
-}
-
-// preferred is the same choice every time, IPv4 first: an answer in another order is no change.
-func preferred(ips []netip.Addr) netip.Addr {
-	return slices.MinFunc(ips, func(a, b netip.Addr) int {
-		a, b = a.Unmap(), b.Unmap()
-		return cmp.Or(cmp.Compare(a.BitLen(), b.BitLen()), a.Compare(b))
-	}).Unmap()
+	n.found, n.err = n.chosen(good), nil
+	return !slices.Equal(n.found, old)
 }
 
 // address is where a backend answers now; the zero value if its name has never been resolved.
@@ -261,8 +231,8 @@ func (r *resolver) address(a string) netip.AddrPort {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if n := r.names[a]; n != nil {
-		return n.addr
+	if n := r.names[a]; n != nil && len(n.found) > 0 {
+		return n.found[0].addr
 	}
 	return netip.AddrPort{}
 }
@@ -278,7 +248,7 @@ func (r *resolver) problem(a string) string {
 	defer r.mu.Unlock()
 	n := r.names[a]
 	switch {
-	case n == nil || n.err == nil && n.addr.IsValid():
+	case n == nil || n.err == nil && len(n.found) > 0:
 		return ""
 	case n.err == nil:
 		return "resolve: no answer yet"

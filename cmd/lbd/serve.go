@@ -63,7 +63,7 @@ func serve(ctx context.Context, cfg config) (err error) {
 		return err
 	}
 	defer a.close()
-	a.publish()
+	a.begin()
 	if err := a.startError(); err != nil {
 		return err
 	}
@@ -77,7 +77,10 @@ func serve(ctx context.Context, cfg config) (err error) {
 
 	fmt.Fprintf(os.Stderr, "lbd ready revision=%d\n", a.current.revision)
 	a.advise()
+	var keeper sync.WaitGroup
+	keeper.Go(func() { a.newHealthKeeper().run(ctx) })
 	a.run(ctx)
+	keeper.Wait()
 	again, ignore := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer ignore()
 	stop()
@@ -139,6 +142,10 @@ func openKeys(cfg config, s *state.State) (keys, error) {
 }
 
 func newAppliance(cfg config, log *slog.Logger, node *cluster.Node, k keys) (*appliance, error) {
+	choice, err := cfg.firstChoice(node.State(), log)
+	if err != nil {
+		return nil, err
+	}
 	engine, err := loop.New(loop.Options{Logger: log})
 	if err != nil {
 		return nil, err
@@ -149,21 +156,31 @@ func newAppliance(cfg config, log *slog.Logger, node *cluster.Node, k keys) (*ap
 	}
 	certificates := tlsterm.NewCertificates()
 	terminator := tlsterm.NewTerminator(certificates)
-	return &appliance{
+	a := &appliance{
 		cfg: cfg, log: log, node: node, keys: k,
 		engine:       engine,
 		access:       access,
-		server:       lb.NewServer(lb.Options{Engine: engine, Terminator: terminator, Logger: log, AccessLog: access.recorder(), Node: cfg.node}),
 		certificates: certificates,
 		terminator:   terminator,
-		prober:       health.New(health.Options{}),
 		resolver:     newResolver(log),
 		current:      newCompiled(),
 		bound:        map[string]listener{},
 		refused:      map[state.Key]rpc.Refusal{},
+		choice:       choice,
 		started:      time.Now(),
+		events:       newEvents(cfg.node),
 		publishTimes: newPublishTimes(),
-	}, nil
+	}
+	a.registry = a.newRegistry()
+	a.server = lb.NewServer(lb.Options{
+		Engine: engine, Terminator: terminator, Logger: log, AccessLog: access.recorder(), Node: cfg.node, OnEvent: a.tellTraffic,
+	})
+	saved, err := readHealth(cfg.dataDir)
+	if err != nil {
+		log.Warn("backends count as their checks' start says until they are asked", "err", err)
+	}
+	a.prober = health.New(health.Options{ExplainTLS: tlsterm.ExplainBackendError, Saved: saved})
+	return a, nil
 }
 
 // startError makes a start fail plainly where no listener at all can be bound: most likely another lbd has them.

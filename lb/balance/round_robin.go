@@ -29,9 +29,28 @@ func NewRoundRobin(weights []int) *RoundRobin {
 	return &RoundRobin{schedule: interleave(classes, total)}
 }
 
-// Pick returns the index whose turn it is.
-func (r *RoundRobin) Pick(turn uint64) int {
-	return int(r.schedule[turn%uint64(len(r.schedule))])
+// Pick returns the index whose turn it is, and one at random in the place of one that is to be avoided: the next in the
+// schedule would get all that the other fails.
+func (s *RoundRobin) Pick(r *Request) int {
+	rounds := uint64(len(s.schedule))
+	at, random := r.Turn%rounds, r.Random
+	if !r.avoids(int(s.schedule[at])) {
+		return int(s.schedule[at])
+	}
+	for range 8 {
+		random = next(random)
+		at = mix(random) % rounds
+		if !r.avoids(int(s.schedule[at])) {
+			return int(s.schedule[at])
+		}
+	}
+	for range s.schedule {
+		at = (at + 1) % rounds
+		if !r.avoids(int(s.schedule[at])) {
+			break
+		}
+	}
+	return int(s.schedule[at])
 }
 
 // class is all indexes of one weight. Pools have few distinct weights, so working on classes makes compiling a pool of
@@ -95,11 +114,4 @@ func interleave(classes []class, total int) []int32 {
 		c.next = (c.next + 1) % len(c.members)
 	}
 	return schedule
-}
-
-func gcd(a, b int) int {
-	for b != 0 {
-		a, b = b, a%b
-	}
-	return a
 }

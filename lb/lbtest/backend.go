@@ -4,6 +4,7 @@ package lbtest
 
 import (
 	"bufio"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -63,9 +64,18 @@ func (r Request) Field(name string) []string {
 // New starts a backend that runs script for every connection, and stops it when the test ends.
 func New(t testing.TB, script Script) *Backend {
 	t.Helper()
+	return NewTLS(t, nil, script)
+}
+
+// NewTLS is New over TLS; in the clear if config is nil. A script's Reset and CloseWrite are for the clear.
+func NewTLS(t testing.TB, config *tls.Config, script Script) *Backend {
+	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
+	}
+	if config != nil {
+		listener = tls.NewListener(listener, config)
 	}
 	b := &Backend{listener: listener, script: script, conns: make(map[net.Conn]struct{})}
 	b.group.Go(b.accept)
@@ -145,6 +155,9 @@ type Conn struct {
 	index   int
 	reader  *bufio.Reader
 }
+
+// Wrap gives a script's reading and writing to a connection that a test has accepted itself; it has no journal.
+func Wrap(c net.Conn) *Conn { return &Conn{Conn: c, reader: bufio.NewReader(c)} }
 
 // Index says which of the backend's connections it is, from 0.
 func (c *Conn) Index() int { return c.index }

@@ -46,6 +46,15 @@ func (c *Conn) Close() error { return c.on.close() }
 // gets an error instead of an end.
 func (c *Conn) Reset() error { return c.on.reset() }
 
+// Abort breaks a connection of another task of the same loop, or a parked one:
+// to whoever has it, it is as if the peer had reset it, and the peer sees a reset
+// when it is closed. On a connection of another loop it does nothing.
+func (c *Conn) Abort(t *Task) {
+	if t.on.holds(c.on) {
+		c.on.abort()
+	}
+}
+
 // CloseWrite sends what is queued, waiting for it up to the write deadline, and
 // then a FIN; reading goes on.
 func (c *Conn) CloseWrite() error {
@@ -113,6 +122,10 @@ func (c *Conn) Unacked() int { return c.on.pending() + c.on.unacked() }
 // Broken reports whether the peer has reset the connection, or the kernel has
 // given it up. A peer that has only ended its side has not broken it.
 func (c *Conn) Broken() bool { return c.on.broken() }
+
+// Ended reports whether the peer has ended its side, or broken the connection.
+// Where more than a buffer of data comes first the twin does not see it.
+func (c *Conn) Ended() bool { return c.on.atEnd() }
 
 // Flush waits, up to the write deadline, until nothing is pending.
 func (c *Conn) Flush() error { return c.on.flush() }

@@ -63,6 +63,8 @@ type strand interface {
 	offload(fn func())
 	dial(addr netip.AddrPort, deadline instant) (*Conn, error)
 	wait(deadline instant, wants []Want) (int, error)
+	waker(s *Signal) func()
+	holds(c socket) bool // c is of this task's loop, and the task runs
 	steal(take func(loop int) *Conn, loops []int) *Conn
 	buffers() *buffers
 }
@@ -75,9 +77,11 @@ type socket interface {
 	pending() int
 	unacked() int
 	broken() bool
+	atEnd() bool
 	closeWrite() error
 	close() error
 	reset() error
+	abort()
 	localAddr() net.Addr
 	owner() *Task
 	park(deadline instant, resume Handler)

@@ -24,6 +24,9 @@ var (
 	// nonblocking that has its limit pending.
 	ErrQueueFull = errors.New("write queue full")
 
+	// ErrNoDefer is what SetDeferAccept answers where nothing can be deferred.
+	ErrNoDefer = errors.New("this engine cannot leave connections that say nothing to the kernel")
+
 	// ErrWouldBlock is what Read answers on a connection set to nonblocking
 	// when nothing has arrived. It is a temporary net.Error, after which
 	// tls.Conn.Read can be called again.

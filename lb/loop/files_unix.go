@@ -4,6 +4,7 @@ package loop
 
 import (
 	"fmt"
+	"os"
 	"syscall"
 )
 
@@ -20,4 +21,18 @@ func RaiseOpenFiles() (uint64, error) {
 		return 0, fmt.Errorf("raise limit of open files to %d: %w", limit.Max, err)
 	}
 	return uint64(limit.Cur), nil
+}
+
+// OpenFiles returns the limit of open files in force and, where the system tells (Linux), how many are open; else 0.
+func OpenFiles() (limit, used uint64) {
+	var l syscall.Rlimit
+	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &l) == nil {
+		limit = uint64(l.Cur)
+	}
+	if dir, err := os.Open("/proc/self/fd"); err == nil {
+		defer dir.Close()
+		names, _ := dir.Readdirnames(-1)
+		used = uint64(len(names))
+	}
+	return limit, used
 }

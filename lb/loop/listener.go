@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"sync/atomic"
+	"time"
 )
 
 // ListenOptions say what happens to the connections of a listener.
@@ -38,6 +39,7 @@ type Listener struct {
 type acceptor interface {
 	addr() net.Addr
 	limit() *atomic.Int64
+	deferAccept(d time.Duration) error
 	close()
 }
 
@@ -62,6 +64,12 @@ func (l *Listener) Addr() net.Addr { return l.on.addr() }
 
 // SetConnectionsMax changes ListenOptions.ConnectionsMax; open connections stay.
 func (l *Listener) SetConnectionsMax(n int) { l.max.Store(int64(n)) }
+
+// SetDeferAccept has the kernel keep a new connection to itself until its first
+// bytes have come, or for that long, in whole seconds (TCP_DEFER_ACCEPT): whoever
+// says nothing costs nothing here, and is not seen. 0, the default, ends that. Only
+// the epoll engine can; elsewhere the error is ErrNoDefer.
+func (l *Listener) SetDeferAccept(d time.Duration) error { return l.on.deferAccept(d) }
 
 // Close stops accepting, after the connections that the kernel has completed;
 // open ones live on. When it returns the address is free; for that it waits for

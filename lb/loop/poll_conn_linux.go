@@ -17,6 +17,7 @@ const (
 	wantRead wantFlags = 1 << iota
 	wantWrite
 	wantBroken
+	wantEnded
 )
 
 // pollConn is a socket in a loop's epoll set, edge-triggered. readable and
@@ -88,7 +89,8 @@ func (c *pollConn) event(l *pollLoop, flags uint32) {
 	switch {
 	case c.parked && c.readable:
 		c.unpark()
-	case c.waits&wantRead != 0 && c.readable, c.waits&wantWrite != 0 && c.writable, c.waits&wantBroken != 0 && c.failed:
+	case c.waits&wantRead != 0 && c.readable, c.waits&wantWrite != 0 && c.writable, c.waits&wantBroken != 0 && c.failed,
+		c.waits&wantEnded != 0 && c.ended:
 		c.task.wake(nil, c.heavy)
 	}
 }
@@ -123,6 +125,9 @@ func (c *pollConn) want(w Want) {
 	}
 	if w.Broken {
 		c.waits |= wantBroken
+	}
+	if w.Ended {
+		c.waits |= wantEnded
 	}
 }
 
@@ -251,7 +256,19 @@ func (c *pollConn) reset() error {
 	return c.close()
 }
 
+// abort: the kernel raises HUP for a socket that is shut both ways.
+func (c *pollConn) abort() {
+	if c.closed {
+		return
+	}
+	// Neither can fail on a connection in a way that matters: it is gone then.
+	_ = unix.SetsockoptLinger(int(c.fd), unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
+	_ = unix.Shutdown(int(c.fd), unix.SHUT_RDWR)
+}
+
 func (c *pollConn) broken() bool { return c.failed }
+
+func (c *pollConn) atEnd() bool { return c.ended || c.failed }
 
 func (c *pollConn) unacked() int {
 	if c.closed {

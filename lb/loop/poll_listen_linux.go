@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -46,6 +47,19 @@ func (ln *pollListener) bind(addr *net.TCPAddr) error {
 			return err
 		}
 		ln.add(l, fd)
+	}
+	return nil
+}
+
+// deferAccept is for all sockets alike; those that stalled loops lend share it.
+func (ln *pollListener) deferAccept(d time.Duration) error {
+	ln.mu.Lock()
+	defer ln.mu.Unlock()
+	seconds := int((d + time.Second - 1) / time.Second)
+	for s := range ln.sockets {
+		if err := unix.SetsockoptInt(s.fd, unix.IPPROTO_TCP, unix.TCP_DEFER_ACCEPT, seconds); err != nil {
+			return os.NewSyscallError("setsockopt", err)
+		}
 	}
 	return nil
 }

@@ -35,6 +35,7 @@ type pollTask struct {
 	state    taskState
 	steps    int32 // reads and writes since last resumed
 	outcome  error // what block returns
+	waitsFor *Signal
 	deadline instant
 	timer    timer
 	index    int       // in loop.live
@@ -279,26 +280,66 @@ func (t *pollTask) offload(fn func()) {
 func (t *pollTask) wait(deadline instant, wants []Want) (int, error) {
 	for {
 		for i, w := range wants {
-			c := w.Conn.on.(*pollConn)
-			if err := c.usable(); err != nil {
+			ready, err := w.ready()
+			if err != nil {
 				return i, err
 			}
-			if w.Read && c.readable || w.Broken && c.failed || w.Write && c.drained() {
+			if ready {
 				t.step(0) // a caller that does nothing about it must not hold the loop
 				return i, nil
 			}
 		}
-		for _, w := range wants {
-			w.Conn.on.(*pollConn).want(w)
-		}
+		t.announce(wants)
 		err := t.block(deadline)
+		t.waitsFor = nil
 		for _, w := range wants {
-			w.Conn.on.(*pollConn).waits = 0
+			if w.Signal == nil {
+				w.Conn.on.(*pollConn).waits = 0
+			}
 		}
 		if err != nil {
 			return -1, err
 		}
 	}
+}
+
+// ready reports whether there is nothing to wait for.
+func (w *Want) ready() (bool, error) {
+	if w.Signal != nil {
+		return w.Signal.raised.Load(), nil
+	}
+	c := w.Conn.on.(*pollConn)
+	if err := c.usable(); err != nil {
+		return false, err
+	}
+	return w.Read && c.readable || w.Broken && c.failed || w.Ended && c.atEnd() || w.Write && c.drained(), nil
+}
+
+// announce tells who brings what is wanted that the task waits for it.
+func (t *pollTask) announce(wants []Want) {
+	for _, w := range wants {
+		if w.Signal != nil {
+			t.waitsFor = w.Signal
+			continue
+		}
+		w.Conn.on.(*pollConn).want(w)
+	}
+}
+
+// waker posts to the loop. By then the struct may be another task's: that does
+// not wait for this signal.
+func (t *pollTask) waker(s *Signal) func() {
+	return func() {
+		t.loop.post(func() {
+			if t.waitsFor == s {
+				t.wake(nil, false)
+			}
+		})
+	}
+}
+
+func (t *pollTask) holds(c socket) bool {
+	return c.(*pollConn).loop == t.loop && t.loop.current == t
 }
 
 func (t *pollTask) dial(addr netip.AddrPort, deadline instant) (*Conn, error) {

@@ -18,12 +18,14 @@ type Task struct {
 
 // A Want names what a task waits for: data to read (or an end, or an error), that
 // everything Conn has queued has been handed to the kernel, or that Conn has
-// become Broken, which comes with both of the others too. Wait itself sends what
-// is queued.
+// become Broken, which comes with both of the others too, or Ended. Wait itself
+// sends what is queued. With Signal it is that and nothing else: Conn is nil then.
 type Want struct {
 	Conn        *Conn
 	Read, Write bool
 	Broken      bool
+	Ended       bool
+	Signal      *Signal
 }
 
 // Loop is the number of the task's loop, from 0.
@@ -66,6 +68,13 @@ func (t *Task) Wait(deadline time.Time, ws ...Want) (int, error) {
 	i, err := t.on.wait(at(deadline), t.wants)
 	clear(t.wants)
 	return i, err
+}
+
+// Signal makes a signal that this task alone may wait for.
+func (t *Task) Signal() *Signal {
+	s := &Signal{}
+	s.wake = t.on.waker(s)
+	return s
 }
 
 // Steal asks other loops, in the order given, for an idle connection. On each,

@@ -32,6 +32,8 @@ type twinConn struct {
 	task   *twinTask // nil while parked
 	closed bool
 
+	aborted bool
+
 	pumping bool
 	ahead   []byte // read by the pump, not yet by the task
 	space   []byte // backs ahead
@@ -288,10 +290,24 @@ func (c *twinConn) writeNow(p []byte) (int, error) {
 	return n, c.reason(err)
 }
 
+// abort: pump, flusher and whoever reads or writes meet the end.
+func (c *twinConn) abort() {
+	if c.closed {
+		return
+	}
+	c.aborted = true
+	// They fail where the peer was first.
+	_ = c.nc.SetLinger(0)
+	_ = c.nc.CloseRead()
+	_ = c.nc.CloseWrite()
+}
+
 // broken knows what the pump has met, which starts with the first wait.
 func (c *twinConn) broken() bool {
-	return c.writeErr != nil || c.readErr != nil && c.readErr != io.EOF
+	return c.aborted || c.writeErr != nil || c.readErr != nil && c.readErr != io.EOF
 }
+
+func (c *twinConn) atEnd() bool { return c.broken() || c.readErr != nil }
 
 // unacked counts what the flusher is writing twice, as far as the kernel has it.
 func (c *twinConn) unacked() int {

@@ -19,6 +19,13 @@ type twinListener struct {
 func (l *twinListener) addr() net.Addr       { return l.ln.Addr() }
 func (l *twinListener) limit() *atomic.Int64 { return &l.max }
 
+func (l *twinListener) deferAccept(d time.Duration) error {
+	if d == 0 {
+		return nil
+	}
+	return ErrNoDefer
+}
+
 func (l *twinListener) close() {
 	if !l.closed.Swap(true) {
 		l.ln.Close()

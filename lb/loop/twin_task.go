@@ -40,7 +40,7 @@ func (t *twinTask) end() {
 	t.yield()
 }
 
-// notify wakes the task if it pauses; the caller holds the baton.
+// notify wakes the task if it pauses. Any goroutine may call it.
 func (t *twinTask) notify() {
 	select {
 	case t.wake <- struct{}{}:
@@ -130,11 +130,17 @@ func (t *twinTask) dialNet(addr netip.AddrPort, deadline instant) (net.Conn, err
 func (t *twinTask) wait(deadline instant, wants []Want) (int, error) {
 	for {
 		for i, w := range wants {
+			if w.Signal != nil {
+				if w.Signal.raised.Load() {
+					return i, nil
+				}
+				continue
+			}
 			c := w.Conn.on.(*twinConn)
 			if err := c.usable(); err != nil {
 				return i, err
 			}
-			if w.Read && c.readable() || w.Broken && c.readable() && c.broken() || w.Write && c.pending() == 0 {
+			if w.Read && c.readable() || w.Broken && c.readable() && c.broken() || w.Ended && c.readable() && c.atEnd() || w.Write && c.pending() == 0 {
 				return i, nil
 			}
 		}
@@ -142,6 +148,13 @@ func (t *twinTask) wait(deadline instant, wants []Want) (int, error) {
 			return -1, err
 		}
 	}
+}
+
+// waker may wake the task for no reason if it has gone on meanwhile.
+func (t *twinTask) waker(*Signal) func() { return t.notify }
+
+func (t *twinTask) holds(c socket) bool {
+	return c.(*twinConn).loop.Load() == t.loop && t.loop.current == t
 }
 
 // steal holds one baton at a time: first the other loop's, then its own again.

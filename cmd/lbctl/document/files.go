@@ -11,6 +11,9 @@ import (
 // extensions are what a folder's documents end in; other files in it are left alone.
 var extensions = []string{".yaml", ".yml", ".json"}
 
+// Stdin is what the file that was read from stdin is called.
+const Stdin = "stdin"
+
 // ReadFiles reads the documents at paths: a file, a folder (its *.yaml, *.yml and *.json in the order of their names) or
 // "-" for stdin. An error is about a path or the size of the whole, never about what is in a file.
 func ReadFiles(paths []string, stdin io.Reader) ([]File, error) {
@@ -18,11 +21,11 @@ func ReadFiles(paths []string, stdin io.Reader) ([]File, error) {
 	left := int64(documentBytesMax)
 	for _, path := range paths {
 		if path == "-" {
-			data, err := readBounded(stdin, "stdin", &left)
+			data, err := readBounded(stdin, Stdin, &left)
 			if err != nil {
 				return nil, err
 			}
-			files = append(files, File{Name: "stdin", Folder: ".", Data: data})
+			files = append(files, File{Name: Stdin, Folder: ".", Data: data})
 			continue
 		}
 		names, err := documentsAt(path)

@@ -61,16 +61,9 @@ type place struct {
 
 // Parse reads files as one document. It never fails: what is wrong is in Report.
 func Parse(files []File) *Source {
-	s := &Source{
-		Document: &lbdv1.Document{},
-		files:    map[string]int{},
-		places:   map[string]place{},
-		unread:   map[string]bool{},
-		holders:  map[string]bool{},
-	}
+	s := newSource(files)
 	documents := 0
-	for i, f := range files {
-		s.files[f.Name] = i
+	for _, f := range files {
 		documents += s.parseFile(f)
 	}
 	if documents == 0 && len(s.problems) == 0 {
@@ -80,6 +73,47 @@ func Parse(files []File) *Source {
 		}
 		s.unreadable = true
 		s.problem(Position{name, 1, 1}, "", "there is no document here: it starts with `api_version: "+state.APIVersion+"`")
+	}
+	return s
+}
+
+// ParseExport reads files whose documents may belong to different owners, as an export's do, each for itself.
+func ParseExport(files []File) []*Source {
+	var all []*Source
+	for _, f := range files {
+		d := yaml.NewDecoder(bytes.NewReader(f.Data))
+		for {
+			var n yaml.Node
+			err := d.Decode(&n)
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			if err == nil && empty(&n) {
+				continue
+			}
+			s := newSource(files)
+			all = append(all, s)
+			if err != nil {
+				s.unreadable = true
+				s.problem(syntaxPosition(f, err), "", syntaxMessage(f, err))
+				break
+			}
+			s.merge(f, n.Content[0])
+		}
+	}
+	return all
+}
+
+func newSource(files []File) *Source {
+	s := &Source{
+		Document: &lbdv1.Document{},
+		files:    map[string]int{},
+		places:   map[string]place{},
+		unread:   map[string]bool{},
+		holders:  map[string]bool{},
+	}
+	for i, f := range files {
+		s.files[f.Name] = i
 	}
 	return s
 }
@@ -98,12 +132,17 @@ func (s *Source) parseFile(f File) (documents int) {
 			s.problem(syntaxPosition(f, err), "", syntaxMessage(f, err))
 			return documents
 		}
-		if len(n.Content) == 0 || n.Content[0].ShortTag() == "!!null" {
-			continue // only comments
+		if empty(&n) {
+			continue
 		}
 		documents++
 		s.merge(f, n.Content[0])
 	}
+}
+
+// empty tells a document of which there are only comments.
+func empty(n *yaml.Node) bool {
+	return len(n.Content) == 0 || n.Content[0].ShortTag() == "!!null"
 }
 
 // merge decodes one document and adds it to the whole.

@@ -80,6 +80,11 @@ func Number(n int) *Value {
 	return &Value{kind: literal, text: strconv.Itoa(n)}
 }
 
+// Truth is a scalar of true or false.
+func Truth(b bool) *Value {
+	return &Value{kind: literal, text: strconv.FormatBool(b)}
+}
+
 func (v *Value) field(key string) *Value {
 	if i := slices.Index(v.keys, key); i >= 0 {
 		return v.elements[i]
@@ -97,7 +102,7 @@ func ofMessage(m protoreflect.Message, answer bool) *Value {
 		}
 		return Text(Duration(m.GetDuration().AsDuration()))
 	case *timestamppb.Timestamp:
-		return Text(m.AsTime().Format(time.RFC3339))
+		return Text(m.AsTime().Format(time.RFC3339Nano))
 	}
 	v := MapOf()
 	fields := m.Descriptor().Fields()

@@ -190,8 +190,25 @@ type BackendStatus struct {
 	FailuresTotal          int64 `protobuf:"varint,11,opt,name=failures_total,json=failuresTotal,proto3" json:"failures_total,omitempty"`
 	ConnectionsNewTotal    int64 `protobuf:"varint,12,opt,name=connections_new_total,json=connectionsNewTotal,proto3" json:"connections_new_total,omitempty"`
 	ConnectionsReusedTotal int64 `protobuf:"varint,13,opt,name=connections_reused_total,json=connectionsReusedTotal,proto3" json:"connections_reused_total,omitempty"`
-	unknownFields          protoimpl.UnknownFields
-	sizeCache              protoimpl.SizeCache
+	// What an operator has said of it; UNSPECIFIED: nothing.
+	State BackendState `protobuf:"varint,14,opt,name=state,proto3,enum=lbd.v1.BackendState" json:"state,omitempty"`
+	// Whether it takes requests now, and if not, why: "down: …", "ejected until …", "drains", "maintenance", "weight 0", "backup", "no address: …".
+	Eligible         bool   `protobuf:"varint,15,opt,name=eligible,proto3" json:"eligible,omitempty"`
+	IneligibleReason string `protobuf:"bytes,16,opt,name=ineligible_reason,json=ineligibleReason,proto3" json:"ineligible_reason,omitempty"`
+	Backup           bool   `protobuf:"varint,17,opt,name=backup,proto3" json:"backup,omitempty"`
+	// Open connections to it, idle ones included.
+	Connections int64 `protobuf:"varint,18,opt,name=connections,proto3" json:"connections,omitempty"`
+	// Requests that wait for one.
+	Queued         int64 `protobuf:"varint,19,opt,name=queued,proto3" json:"queued,omitempty"`
+	EjectionsTotal int64 `protobuf:"varint,20,opt,name=ejections_total,json=ejectionsTotal,proto3" json:"ejections_total,omitempty"`
+	// While it is ejected.
+	EjectedUntil *timestamppb.Timestamp `protobuf:"bytes,21,opt,name=ejected_until,json=ejectedUntil,proto3" json:"ejected_until,omitempty"`
+	// Where its name leads now.
+	ResolvedAddress string `protobuf:"bytes,22,opt,name=resolved_address,json=resolvedAddress,proto3" json:"resolved_address,omitempty"`
+	// Moving average of its answers' first byte, in milliseconds; 0 if the pool does not measure.
+	LatencyMs     float64 `protobuf:"fixed64,23,opt,name=latency_ms,json=latencyMs,proto3" json:"latency_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *BackendStatus) Reset() {
@@ -315,15 +332,648 @@ func (x *BackendStatus) GetConnectionsReusedTotal() int64 {
 	return 0
 }
 
+func (x *BackendStatus) GetState() BackendState {
+	if x != nil {
+		return x.State
+	}
+	return BackendState_BACKEND_STATE_UNSPECIFIED
+}
+
+func (x *BackendStatus) GetEligible() bool {
+	if x != nil {
+		return x.Eligible
+	}
+	return false
+}
+
+func (x *BackendStatus) GetIneligibleReason() string {
+	if x != nil {
+		return x.IneligibleReason
+	}
+	return ""
+}
+
+func (x *BackendStatus) GetBackup() bool {
+	if x != nil {
+		return x.Backup
+	}
+	return false
+}
+
+func (x *BackendStatus) GetConnections() int64 {
+	if x != nil {
+		return x.Connections
+	}
+	return 0
+}
+
+func (x *BackendStatus) GetQueued() int64 {
+	if x != nil {
+		return x.Queued
+	}
+	return 0
+}
+
+func (x *BackendStatus) GetEjectionsTotal() int64 {
+	if x != nil {
+		return x.EjectionsTotal
+	}
+	return 0
+}
+
+func (x *BackendStatus) GetEjectedUntil() *timestamppb.Timestamp {
+	if x != nil {
+		return x.EjectedUntil
+	}
+	return nil
+}
+
+func (x *BackendStatus) GetResolvedAddress() string {
+	if x != nil {
+		return x.ResolvedAddress
+	}
+	return ""
+}
+
+func (x *BackendStatus) GetLatencyMs() float64 {
+	if x != nil {
+		return x.LatencyMs
+	}
+	return 0
+}
+
+// WatchStatusRequest chooses a pool.
+type WatchStatusRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Empty: all pools.
+	Pool          string `protobuf:"bytes,1,opt,name=pool,proto3" json:"pool,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchStatusRequest) Reset() {
+	*x = WatchStatusRequest{}
+	mi := &file_lbd_v1_backend_service_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchStatusRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchStatusRequest) ProtoMessage() {}
+
+func (x *WatchStatusRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_lbd_v1_backend_service_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchStatusRequest.ProtoReflect.Descriptor instead.
+func (*WatchStatusRequest) Descriptor() ([]byte, []int) {
+	return file_lbd_v1_backend_service_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *WatchStatusRequest) GetPool() string {
+	if x != nil {
+		return x.Pool
+	}
+	return ""
+}
+
+// WatchStatusResponse lists backends by pool and address.
+type WatchStatusResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Backends      []*BackendStatus       `protobuf:"bytes,1,rep,name=backends,proto3" json:"backends,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchStatusResponse) Reset() {
+	*x = WatchStatusResponse{}
+	mi := &file_lbd_v1_backend_service_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchStatusResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchStatusResponse) ProtoMessage() {}
+
+func (x *WatchStatusResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_lbd_v1_backend_service_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchStatusResponse.ProtoReflect.Descriptor instead.
+func (*WatchStatusResponse) Descriptor() ([]byte, []int) {
+	return file_lbd_v1_backend_service_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *WatchStatusResponse) GetBackends() []*BackendStatus {
+	if x != nil {
+		return x.Backends
+	}
+	return nil
+}
+
+// SetStateRequest says what is wanted of which backend.
+type SetStateRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Pool  string                 `protobuf:"bytes,1,opt,name=pool,proto3" json:"pool,omitempty"`
+	// As in the pool.
+	Address string `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
+	// READY ends the override.
+	State BackendState `protobuf:"varint,3,opt,name=state,proto3,enum=lbd.v1.BackendState" json:"state,omitempty"`
+	// When it ends by itself. Absent: never.
+	ExpireTime *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=expire_time,json=expireTime,proto3" json:"expire_time,omitempty"`
+	// At most 1 KiB.
+	Reason           string `protobuf:"bytes,5,opt,name=reason,proto3" json:"reason,omitempty"`
+	CloseConnections bool   `protobuf:"varint,6,opt,name=close_connections,json=closeConnections,proto3" json:"close_connections,omitempty"`
+	RequestId        string `protobuf:"bytes,7,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
+}
+
+func (x *SetStateRequest) Reset() {
+	*x = SetStateRequest{}
+	mi := &file_lbd_v1_backend_service_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetStateRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetStateRequest) ProtoMessage() {}
+
+func (x *SetStateRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_lbd_v1_backend_service_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetStateRequest.ProtoReflect.Descriptor instead.
+func (*SetStateRequest) Descriptor() ([]byte, []int) {
+	return file_lbd_v1_backend_service_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *SetStateRequest) GetPool() string {
+	if x != nil {
+		return x.Pool
+	}
+	return ""
+}
+
+func (x *SetStateRequest) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
+func (x *SetStateRequest) GetState() BackendState {
+	if x != nil {
+		return x.State
+	}
+	return BackendState_BACKEND_STATE_UNSPECIFIED
+}
+
+func (x *SetStateRequest) GetExpireTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ExpireTime
+	}
+	return nil
+}
+
+func (x *SetStateRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *SetStateRequest) GetCloseConnections() bool {
+	if x != nil {
+		return x.CloseConnections
+	}
+	return false
+}
+
+func (x *SetStateRequest) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
+}
+
+// SetStateResponse holds what is in force now.
+type SetStateResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Overrides     []*Override            `protobuf:"bytes,1,rep,name=overrides,proto3" json:"overrides,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetStateResponse) Reset() {
+	*x = SetStateResponse{}
+	mi := &file_lbd_v1_backend_service_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetStateResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetStateResponse) ProtoMessage() {}
+
+func (x *SetStateResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_lbd_v1_backend_service_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetStateResponse.ProtoReflect.Descriptor instead.
+func (*SetStateResponse) Descriptor() ([]byte, []int) {
+	return file_lbd_v1_backend_service_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *SetStateResponse) GetOverrides() []*Override {
+	if x != nil {
+		return x.Overrides
+	}
+	return nil
+}
+
+// SetWeightRequest gives a weight.
+type SetWeightRequest struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Pool    string                 `protobuf:"bytes,1,opt,name=pool,proto3" json:"pool,omitempty"`
+	Address string                 `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
+	// 0 to 256.
+	Weight        int32                  `protobuf:"varint,3,opt,name=weight,proto3" json:"weight,omitempty"`
+	ExpireTime    *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=expire_time,json=expireTime,proto3" json:"expire_time,omitempty"`
+	Reason        string                 `protobuf:"bytes,5,opt,name=reason,proto3" json:"reason,omitempty"`
+	RequestId     string                 `protobuf:"bytes,6,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetWeightRequest) Reset() {
+	*x = SetWeightRequest{}
+	mi := &file_lbd_v1_backend_service_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetWeightRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetWeightRequest) ProtoMessage() {}
+
+func (x *SetWeightRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_lbd_v1_backend_service_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetWeightRequest.ProtoReflect.Descriptor instead.
+func (*SetWeightRequest) Descriptor() ([]byte, []int) {
+	return file_lbd_v1_backend_service_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *SetWeightRequest) GetPool() string {
+	if x != nil {
+		return x.Pool
+	}
+	return ""
+}
+
+func (x *SetWeightRequest) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
+func (x *SetWeightRequest) GetWeight() int32 {
+	if x != nil {
+		return x.Weight
+	}
+	return 0
+}
+
+func (x *SetWeightRequest) GetExpireTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ExpireTime
+	}
+	return nil
+}
+
+func (x *SetWeightRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *SetWeightRequest) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
+}
+
+// SetWeightResponse holds what is in force now.
+type SetWeightResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Overrides     []*Override            `protobuf:"bytes,1,rep,name=overrides,proto3" json:"overrides,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetWeightResponse) Reset() {
+	*x = SetWeightResponse{}
+	mi := &file_lbd_v1_backend_service_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetWeightResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetWeightResponse) ProtoMessage() {}
+
+func (x *SetWeightResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_lbd_v1_backend_service_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetWeightResponse.ProtoReflect.Descriptor instead.
+func (*SetWeightResponse) Descriptor() ([]byte, []int) {
+	return file_lbd_v1_backend_service_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *SetWeightResponse) GetOverrides() []*Override {
+	if x != nil {
+		return x.Overrides
+	}
+	return nil
+}
+
+// ListOverridesRequest chooses a pool.
+type ListOverridesRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Empty: all pools.
+	Pool          string `protobuf:"bytes,1,opt,name=pool,proto3" json:"pool,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListOverridesRequest) Reset() {
+	*x = ListOverridesRequest{}
+	mi := &file_lbd_v1_backend_service_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListOverridesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListOverridesRequest) ProtoMessage() {}
+
+func (x *ListOverridesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_lbd_v1_backend_service_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListOverridesRequest.ProtoReflect.Descriptor instead.
+func (*ListOverridesRequest) Descriptor() ([]byte, []int) {
+	return file_lbd_v1_backend_service_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *ListOverridesRequest) GetPool() string {
+	if x != nil {
+		return x.Pool
+	}
+	return ""
+}
+
+// ListOverridesResponse lists them.
+type ListOverridesResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Overrides     []*Override            `protobuf:"bytes,1,rep,name=overrides,proto3" json:"overrides,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListOverridesResponse) Reset() {
+	*x = ListOverridesResponse{}
+	mi := &file_lbd_v1_backend_service_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListOverridesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListOverridesResponse) ProtoMessage() {}
+
+func (x *ListOverridesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_lbd_v1_backend_service_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListOverridesResponse.ProtoReflect.Descriptor instead.
+func (*ListOverridesResponse) Descriptor() ([]byte, []int) {
+	return file_lbd_v1_backend_service_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *ListOverridesResponse) GetOverrides() []*Override {
+	if x != nil {
+		return x.Overrides
+	}
+	return nil
+}
+
+// ClearOverridesRequest chooses overrides.
+type ClearOverridesRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Required.
+	Pool string `protobuf:"bytes,1,opt,name=pool,proto3" json:"pool,omitempty"`
+	// Empty: of all the pool's backends.
+	Address       string `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
+	RequestId     string `protobuf:"bytes,3,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ClearOverridesRequest) Reset() {
+	*x = ClearOverridesRequest{}
+	mi := &file_lbd_v1_backend_service_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ClearOverridesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ClearOverridesRequest) ProtoMessage() {}
+
+func (x *ClearOverridesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_lbd_v1_backend_service_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ClearOverridesRequest.ProtoReflect.Descriptor instead.
+func (*ClearOverridesRequest) Descriptor() ([]byte, []int) {
+	return file_lbd_v1_backend_service_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *ClearOverridesRequest) GetPool() string {
+	if x != nil {
+		return x.Pool
+	}
+	return ""
+}
+
+func (x *ClearOverridesRequest) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
+func (x *ClearOverridesRequest) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
+}
+
+// ClearOverridesResponse lists those that have ended.
+type ClearOverridesResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Overrides     []*Override            `protobuf:"bytes,1,rep,name=overrides,proto3" json:"overrides,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ClearOverridesResponse) Reset() {
+	*x = ClearOverridesResponse{}
+	mi := &file_lbd_v1_backend_service_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ClearOverridesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ClearOverridesResponse) ProtoMessage() {}
+
+func (x *ClearOverridesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_lbd_v1_backend_service_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ClearOverridesResponse.ProtoReflect.Descriptor instead.
+func (*ClearOverridesResponse) Descriptor() ([]byte, []int) {
+	return file_lbd_v1_backend_service_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *ClearOverridesResponse) GetOverrides() []*Override {
+	if x != nil {
+		return x.Overrides
+	}
+	return nil
+}
+
 var File_lbd_v1_backend_service_proto protoreflect.FileDescriptor
 
 const file_lbd_v1_backend_service_proto_rawDesc = "" +
 	"\n" +
-	"\x1clbd/v1/backend_service.proto\x12\x06lbd.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"4\n" +
+	"\x1clbd/v1/backend_service.proto\x12\x06lbd.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1blbd/v1/config_service.proto\"4\n" +
 	"\x1eBackendServiceGetStatusRequest\x12\x12\n" +
 	"\x04pool\x18\x01 \x01(\tR\x04pool\"T\n" +
 	"\x1fBackendServiceGetStatusResponse\x121\n" +
-	"\bbackends\x18\x01 \x03(\v2\x15.lbd.v1.BackendStatusR\bbackends\"\xed\x03\n" +
+	"\bbackends\x18\x01 \x03(\v2\x15.lbd.v1.BackendStatusR\bbackends\"\xe8\x06\n" +
 	"\rBackendStatus\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x12\n" +
 	"\x04pool\x18\x02 \x01(\tR\x04pool\x12\x18\n" +
@@ -339,15 +989,69 @@ const file_lbd_v1_backend_service_proto_rawDesc = "" +
 	" \x01(\x03R\rrequestsTotal\x12%\n" +
 	"\x0efailures_total\x18\v \x01(\x03R\rfailuresTotal\x122\n" +
 	"\x15connections_new_total\x18\f \x01(\x03R\x13connectionsNewTotal\x128\n" +
-	"\x18connections_reused_total\x18\r \x01(\x03R\x16connectionsReusedTotal*\x99\x01\n" +
+	"\x18connections_reused_total\x18\r \x01(\x03R\x16connectionsReusedTotal\x12*\n" +
+	"\x05state\x18\x0e \x01(\x0e2\x14.lbd.v1.BackendStateR\x05state\x12\x1a\n" +
+	"\beligible\x18\x0f \x01(\bR\beligible\x12+\n" +
+	"\x11ineligible_reason\x18\x10 \x01(\tR\x10ineligibleReason\x12\x16\n" +
+	"\x06backup\x18\x11 \x01(\bR\x06backup\x12 \n" +
+	"\vconnections\x18\x12 \x01(\x03R\vconnections\x12\x16\n" +
+	"\x06queued\x18\x13 \x01(\x03R\x06queued\x12'\n" +
+	"\x0fejections_total\x18\x14 \x01(\x03R\x0eejectionsTotal\x12?\n" +
+	"\rejected_until\x18\x15 \x01(\v2\x1a.google.protobuf.TimestampR\fejectedUntil\x12)\n" +
+	"\x10resolved_address\x18\x16 \x01(\tR\x0fresolvedAddress\x12\x1d\n" +
+	"\n" +
+	"latency_ms\x18\x17 \x01(\x01R\tlatencyMs\"(\n" +
+	"\x12WatchStatusRequest\x12\x12\n" +
+	"\x04pool\x18\x01 \x01(\tR\x04pool\"H\n" +
+	"\x13WatchStatusResponse\x121\n" +
+	"\bbackends\x18\x01 \x03(\v2\x15.lbd.v1.BackendStatusR\bbackends\"\x8c\x02\n" +
+	"\x0fSetStateRequest\x12\x12\n" +
+	"\x04pool\x18\x01 \x01(\tR\x04pool\x12\x18\n" +
+	"\aaddress\x18\x02 \x01(\tR\aaddress\x12*\n" +
+	"\x05state\x18\x03 \x01(\x0e2\x14.lbd.v1.BackendStateR\x05state\x12;\n" +
+	"\vexpire_time\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"expireTime\x12\x16\n" +
+	"\x06reason\x18\x05 \x01(\tR\x06reason\x12+\n" +
+	"\x11close_connections\x18\x06 \x01(\bR\x10closeConnections\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\a \x01(\tR\trequestId\"B\n" +
+	"\x10SetStateResponse\x12.\n" +
+	"\toverrides\x18\x01 \x03(\v2\x10.lbd.v1.OverrideR\toverrides\"\xcc\x01\n" +
+	"\x10SetWeightRequest\x12\x12\n" +
+	"\x04pool\x18\x01 \x01(\tR\x04pool\x12\x18\n" +
+	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x16\n" +
+	"\x06weight\x18\x03 \x01(\x05R\x06weight\x12;\n" +
+	"\vexpire_time\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"expireTime\x12\x16\n" +
+	"\x06reason\x18\x05 \x01(\tR\x06reason\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\x06 \x01(\tR\trequestId\"C\n" +
+	"\x11SetWeightResponse\x12.\n" +
+	"\toverrides\x18\x01 \x03(\v2\x10.lbd.v1.OverrideR\toverrides\"*\n" +
+	"\x14ListOverridesRequest\x12\x12\n" +
+	"\x04pool\x18\x01 \x01(\tR\x04pool\"G\n" +
+	"\x15ListOverridesResponse\x12.\n" +
+	"\toverrides\x18\x01 \x03(\v2\x10.lbd.v1.OverrideR\toverrides\"d\n" +
+	"\x15ClearOverridesRequest\x12\x12\n" +
+	"\x04pool\x18\x01 \x01(\tR\x04pool\x12\x18\n" +
+	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\x03 \x01(\tR\trequestId\"H\n" +
+	"\x16ClearOverridesResponse\x12.\n" +
+	"\toverrides\x18\x01 \x03(\v2\x10.lbd.v1.OverrideR\toverrides*\x99\x01\n" +
 	"\rBackendHealth\x12\x1e\n" +
 	"\x1aBACKEND_HEALTH_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11BACKEND_HEALTH_UP\x10\x01\x12\x17\n" +
 	"\x13BACKEND_HEALTH_DOWN\x10\x02\x12\x1a\n" +
 	"\x16BACKEND_HEALTH_UNKNOWN\x10\x03\x12\x1c\n" +
-	"\x18BACKEND_HEALTH_UNCHECKED\x10\x042n\n" +
+	"\x18BACKEND_HEALTH_UNCHECKED\x10\x042\xd8\x03\n" +
 	"\x0eBackendService\x12\\\n" +
-	"\tGetStatus\x12&.lbd.v1.BackendServiceGetStatusRequest\x1a'.lbd.v1.BackendServiceGetStatusResponseB\x18Z\x16lbd/proto/lbd/v1;lbdv1b\x06proto3"
+	"\tGetStatus\x12&.lbd.v1.BackendServiceGetStatusRequest\x1a'.lbd.v1.BackendServiceGetStatusResponse\x12H\n" +
+	"\vWatchStatus\x12\x1a.lbd.v1.WatchStatusRequest\x1a\x1b.lbd.v1.WatchStatusResponse0\x01\x12=\n" +
+	"\bSetState\x12\x17.lbd.v1.SetStateRequest\x1a\x18.lbd.v1.SetStateResponse\x12@\n" +
+	"\tSetWeight\x12\x18.lbd.v1.SetWeightRequest\x1a\x19.lbd.v1.SetWeightResponse\x12L\n" +
+	"\rListOverrides\x12\x1c.lbd.v1.ListOverridesRequest\x1a\x1d.lbd.v1.ListOverridesResponse\x12O\n" +
+	"\x0eClearOverrides\x12\x1d.lbd.v1.ClearOverridesRequest\x1a\x1e.lbd.v1.ClearOverridesResponseB\x18Z\x16lbd/proto/lbd/v1;lbdv1b\x06proto3"
 
 var (
 	file_lbd_v1_backend_service_proto_rawDescOnce sync.Once
@@ -362,25 +1066,57 @@ func file_lbd_v1_backend_service_proto_rawDescGZIP() []byte {
 }
 
 var file_lbd_v1_backend_service_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_lbd_v1_backend_service_proto_msgTypes = make([]protoimpl.MessageInfo, 3)
+var file_lbd_v1_backend_service_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
 var file_lbd_v1_backend_service_proto_goTypes = []any{
 	(BackendHealth)(0),                      // 0: lbd.v1.BackendHealth
 	(*BackendServiceGetStatusRequest)(nil),  // 1: lbd.v1.BackendServiceGetStatusRequest
 	(*BackendServiceGetStatusResponse)(nil), // 2: lbd.v1.BackendServiceGetStatusResponse
 	(*BackendStatus)(nil),                   // 3: lbd.v1.BackendStatus
-	(*timestamppb.Timestamp)(nil),           // 4: google.protobuf.Timestamp
+	(*WatchStatusRequest)(nil),              // 4: lbd.v1.WatchStatusRequest
+	(*WatchStatusResponse)(nil),             // 5: lbd.v1.WatchStatusResponse
+	(*SetStateRequest)(nil),                 // 6: lbd.v1.SetStateRequest
+	(*SetStateResponse)(nil),                // 7: lbd.v1.SetStateResponse
+	(*SetWeightRequest)(nil),                // 8: lbd.v1.SetWeightRequest
+	(*SetWeightResponse)(nil),               // 9: lbd.v1.SetWeightResponse
+	(*ListOverridesRequest)(nil),            // 10: lbd.v1.ListOverridesRequest
+	(*ListOverridesResponse)(nil),           // 11: lbd.v1.ListOverridesResponse
+	(*ClearOverridesRequest)(nil),           // 12: lbd.v1.ClearOverridesRequest
+	(*ClearOverridesResponse)(nil),          // 13: lbd.v1.ClearOverridesResponse
+	(*timestamppb.Timestamp)(nil),           // 14: google.protobuf.Timestamp
+	(BackendState)(0),                       // 15: lbd.v1.BackendState
+	(*Override)(nil),                        // 16: lbd.v1.Override
 }
 var file_lbd_v1_backend_service_proto_depIdxs = []int32{
-	3, // 0: lbd.v1.BackendServiceGetStatusResponse.backends:type_name -> lbd.v1.BackendStatus
-	0, // 1: lbd.v1.BackendStatus.health:type_name -> lbd.v1.BackendHealth
-	4, // 2: lbd.v1.BackendStatus.since:type_name -> google.protobuf.Timestamp
-	1, // 3: lbd.v1.BackendService.GetStatus:input_type -> lbd.v1.BackendServiceGetStatusRequest
-	2, // 4: lbd.v1.BackendService.GetStatus:output_type -> lbd.v1.BackendServiceGetStatusResponse
-	4, // [4:5] is the sub-list for method output_type
-	3, // [3:4] is the sub-list for method input_type
-	3, // [3:3] is the sub-list for extension type_name
-	3, // [3:3] is the sub-list for extension extendee
-	0, // [0:3] is the sub-list for field type_name
+	3,  // 0: lbd.v1.BackendServiceGetStatusResponse.backends:type_name -> lbd.v1.BackendStatus
+	0,  // 1: lbd.v1.BackendStatus.health:type_name -> lbd.v1.BackendHealth
+	14, // 2: lbd.v1.BackendStatus.since:type_name -> google.protobuf.Timestamp
+	15, // 3: lbd.v1.BackendStatus.state:type_name -> lbd.v1.BackendState
+	14, // 4: lbd.v1.BackendStatus.ejected_until:type_name -> google.protobuf.Timestamp
+	3,  // 5: lbd.v1.WatchStatusResponse.backends:type_name -> lbd.v1.BackendStatus
+	15, // 6: lbd.v1.SetStateRequest.state:type_name -> lbd.v1.BackendState
+	14, // 7: lbd.v1.SetStateRequest.expire_time:type_name -> google.protobuf.Timestamp
+	16, // 8: lbd.v1.SetStateResponse.overrides:type_name -> lbd.v1.Override
+	14, // 9: lbd.v1.SetWeightRequest.expire_time:type_name -> google.protobuf.Timestamp
+	16, // 10: lbd.v1.SetWeightResponse.overrides:type_name -> lbd.v1.Override
+	16, // 11: lbd.v1.ListOverridesResponse.overrides:type_name -> lbd.v1.Override
+	16, // 12: lbd.v1.ClearOverridesResponse.overrides:type_name -> lbd.v1.Override
+	1,  // 13: lbd.v1.BackendService.GetStatus:input_type -> lbd.v1.BackendServiceGetStatusRequest
+	4,  // 14: lbd.v1.BackendService.WatchStatus:input_type -> lbd.v1.WatchStatusRequest
+	6,  // 15: lbd.v1.BackendService.SetState:input_type -> lbd.v1.SetStateRequest
+	8,  // 16: lbd.v1.BackendService.SetWeight:input_type -> lbd.v1.SetWeightRequest
+	10, // 17: lbd.v1.BackendService.ListOverrides:input_type -> lbd.v1.ListOverridesRequest
+	12, // 18: lbd.v1.BackendService.ClearOverrides:input_type -> lbd.v1.ClearOverridesRequest
+	2,  // 19: lbd.v1.BackendService.GetStatus:output_type -> lbd.v1.BackendServiceGetStatusResponse
+	5,  // 20: lbd.v1.BackendService.WatchStatus:output_type -> lbd.v1.WatchStatusResponse
+	7,  // 21: lbd.v1.BackendService.SetState:output_type -> lbd.v1.SetStateResponse
+	9,  // 22: lbd.v1.BackendService.SetWeight:output_type -> lbd.v1.SetWeightResponse
+	11, // 23: lbd.v1.BackendService.ListOverrides:output_type -> lbd.v1.ListOverridesResponse
+	13, // 24: lbd.v1.BackendService.ClearOverrides:output_type -> lbd.v1.ClearOverridesResponse
+	19, // [19:25] is the sub-list for method output_type
+	13, // [13:19] is the sub-list for method input_type
+	13, // [13:13] is the sub-list for extension type_name
+	13, // [13:13] is the sub-list for extension extendee
+	0,  // [0:13] is the sub-list for field type_name
 }
 
 func init() { file_lbd_v1_backend_service_proto_init() }
@@ -388,13 +1124,14 @@ func file_lbd_v1_backend_service_proto_init() {
 	if File_lbd_v1_backend_service_proto != nil {
 		return
 	}
+	file_lbd_v1_config_service_proto_init()
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_lbd_v1_backend_service_proto_rawDesc), len(file_lbd_v1_backend_service_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   3,
+			NumMessages:   13,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

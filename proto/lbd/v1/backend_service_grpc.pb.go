@@ -19,7 +19,12 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	BackendService_GetStatus_FullMethodName = "/lbd.v1.BackendService/GetStatus"
+	BackendService_GetStatus_FullMethodName      = "/lbd.v1.BackendService/GetStatus"
+	BackendService_WatchStatus_FullMethodName    = "/lbd.v1.BackendService/WatchStatus"
+	BackendService_SetState_FullMethodName       = "/lbd.v1.BackendService/SetState"
+	BackendService_SetWeight_FullMethodName      = "/lbd.v1.BackendService/SetWeight"
+	BackendService_ListOverrides_FullMethodName  = "/lbd.v1.BackendService/ListOverrides"
+	BackendService_ClearOverrides_FullMethodName = "/lbd.v1.BackendService/ClearOverrides"
 )
 
 // BackendServiceClient is the client API for BackendService service.
@@ -30,6 +35,16 @@ const (
 type BackendServiceClient interface {
 	// GetStatus reads backends as the answering node sees them.
 	GetStatus(ctx context.Context, in *BackendServiceGetStatusRequest, opts ...grpc.CallOption) (*BackendServiceGetStatusResponse, error)
+	// WatchStatus streams what GetStatus reads, at once and then every second in which something has changed.
+	WatchStatus(ctx context.Context, in *WatchStatusRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchStatusResponse], error)
+	// SetState drains a backend, takes it out or gives it back, on every node.
+	SetState(ctx context.Context, in *SetStateRequest, opts ...grpc.CallOption) (*SetStateResponse, error)
+	// SetWeight gives a backend another weight, on every node.
+	SetWeight(ctx context.Context, in *SetWeightRequest, opts ...grpc.CallOption) (*SetWeightResponse, error)
+	// ListOverrides reads all overrides, by pool and address.
+	ListOverrides(ctx context.Context, in *ListOverridesRequest, opts ...grpc.CallOption) (*ListOverridesResponse, error)
+	// ClearOverrides ends overrides.
+	ClearOverrides(ctx context.Context, in *ClearOverridesRequest, opts ...grpc.CallOption) (*ClearOverridesResponse, error)
 }
 
 type backendServiceClient struct {
@@ -50,6 +65,65 @@ func (c *backendServiceClient) GetStatus(ctx context.Context, in *BackendService
 	return out, nil
 }
 
+func (c *backendServiceClient) WatchStatus(ctx context.Context, in *WatchStatusRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchStatusResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &BackendService_ServiceDesc.Streams[0], BackendService_WatchStatus_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[WatchStatusRequest, WatchStatusResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type BackendService_WatchStatusClient = grpc.ServerStreamingClient[WatchStatusResponse]
+
+func (c *backendServiceClient) SetState(ctx context.Context, in *SetStateRequest, opts ...grpc.CallOption) (*SetStateResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(SetStateResponse)
+	err := c.cc.Invoke(ctx, BackendService_SetState_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *backendServiceClient) SetWeight(ctx context.Context, in *SetWeightRequest, opts ...grpc.CallOption) (*SetWeightResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(SetWeightResponse)
+	err := c.cc.Invoke(ctx, BackendService_SetWeight_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *backendServiceClient) ListOverrides(ctx context.Context, in *ListOverridesRequest, opts ...grpc.CallOption) (*ListOverridesResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListOverridesResponse)
+	err := c.cc.Invoke(ctx, BackendService_ListOverrides_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *backendServiceClient) ClearOverrides(ctx context.Context, in *ClearOverridesRequest, opts ...grpc.CallOption) (*ClearOverridesResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ClearOverridesResponse)
+	err := c.cc.Invoke(ctx, BackendService_ClearOverrides_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // BackendServiceServer is the server API for BackendService service.
 // All implementations must embed UnimplementedBackendServiceServer
 // for forward compatibility.
@@ -58,6 +132,16 @@ func (c *backendServiceClient) GetStatus(ctx context.Context, in *BackendService
 type BackendServiceServer interface {
 	// GetStatus reads backends as the answering node sees them.
 	GetStatus(context.Context, *BackendServiceGetStatusRequest) (*BackendServiceGetStatusResponse, error)
+	// WatchStatus streams what GetStatus reads, at once and then every second in which something has changed.
+	WatchStatus(*WatchStatusRequest, grpc.ServerStreamingServer[WatchStatusResponse]) error
+	// SetState drains a backend, takes it out or gives it back, on every node.
+	SetState(context.Context, *SetStateRequest) (*SetStateResponse, error)
+	// SetWeight gives a backend another weight, on every node.
+	SetWeight(context.Context, *SetWeightRequest) (*SetWeightResponse, error)
+	// ListOverrides reads all overrides, by pool and address.
+	ListOverrides(context.Context, *ListOverridesRequest) (*ListOverridesResponse, error)
+	// ClearOverrides ends overrides.
+	ClearOverrides(context.Context, *ClearOverridesRequest) (*ClearOverridesResponse, error)
 	mustEmbedUnimplementedBackendServiceServer()
 }
 
@@ -70,6 +154,21 @@ type UnimplementedBackendServiceServer struct{}
 
 func (UnimplementedBackendServiceServer) GetStatus(context.Context, *BackendServiceGetStatusRequest) (*BackendServiceGetStatusResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetStatus not implemented")
+}
+func (UnimplementedBackendServiceServer) WatchStatus(*WatchStatusRequest, grpc.ServerStreamingServer[WatchStatusResponse]) error {
+	return status.Error(codes.Unimplemented, "method WatchStatus not implemented")
+}
+func (UnimplementedBackendServiceServer) SetState(context.Context, *SetStateRequest) (*SetStateResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method SetState not implemented")
+}
+func (UnimplementedBackendServiceServer) SetWeight(context.Context, *SetWeightRequest) (*SetWeightResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method SetWeight not implemented")
+}
+func (UnimplementedBackendServiceServer) ListOverrides(context.Context, *ListOverridesRequest) (*ListOverridesResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListOverrides not implemented")
+}
+func (UnimplementedBackendServiceServer) ClearOverrides(context.Context, *ClearOverridesRequest) (*ClearOverridesResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ClearOverrides not implemented")
 }
 func (UnimplementedBackendServiceServer) mustEmbedUnimplementedBackendServiceServer() {}
 func (UnimplementedBackendServiceServer) testEmbeddedByValue()                        {}
@@ -110,6 +209,89 @@ func _BackendService_GetStatus_Handler(srv interface{}, ctx context.Context, dec
 	return interceptor(ctx, in, info, handler)
 }
 
+func _BackendService_WatchStatus_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(WatchStatusRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(BackendServiceServer).WatchStatus(m, &grpc.GenericServerStream[WatchStatusRequest, WatchStatusResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type BackendService_WatchStatusServer = grpc.ServerStreamingServer[WatchStatusResponse]
+
+func _BackendService_SetState_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SetStateRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(BackendServiceServer).SetState(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: BackendService_SetState_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(BackendServiceServer).SetState(ctx, req.(*SetStateRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _BackendService_SetWeight_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SetWeightRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(BackendServiceServer).SetWeight(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: BackendService_SetWeight_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(BackendServiceServer).SetWeight(ctx, req.(*SetWeightRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _BackendService_ListOverrides_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListOverridesRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(BackendServiceServer).ListOverrides(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: BackendService_ListOverrides_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(BackendServiceServer).ListOverrides(ctx, req.(*ListOverridesRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _BackendService_ClearOverrides_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ClearOverridesRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(BackendServiceServer).ClearOverrides(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: BackendService_ClearOverrides_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(BackendServiceServer).ClearOverrides(ctx, req.(*ClearOverridesRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // BackendService_ServiceDesc is the grpc.ServiceDesc for BackendService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -121,7 +303,29 @@ var BackendService_ServiceDesc = grpc.ServiceDesc{
 			MethodName: "GetStatus",
 			Handler:    _BackendService_GetStatus_Handler,
 		},
+		{
+			MethodName: "SetState",
+			Handler:    _BackendService_SetState_Handler,
+		},
+		{
+			MethodName: "SetWeight",
+			Handler:    _BackendService_SetWeight_Handler,
+		},
+		{
+			MethodName: "ListOverrides",
+			Handler:    _BackendService_ListOverrides_Handler,
+		},
+		{
+			MethodName: "ClearOverrides",
+			Handler:    _BackendService_ClearOverrides_Handler,
+		},
 	},
-	Streams:  []grpc.StreamDesc{},
+	Streams: []grpc.StreamDesc{
+		{
+			StreamName:    "WatchStatus",
+			Handler:       _BackendService_WatchStatus_Handler,
+			ServerStreams: true,
+		},
+	},
 	Metadata: "lbd/v1/backend_service.proto",
 }

@@ -295,10 +295,15 @@ type CertificateStatus struct {
 	// "sha256:<hex>" of the leaf (DER).
 	Fingerprint string `protobuf:"bytes,9,opt,name=fingerprint,proto3" json:"fingerprint,omitempty"`
 	// Serial that this node serves now; empty if none.
-	ServedSerial  string `protobuf:"bytes,10,opt,name=served_serial,json=servedSerial,proto3" json:"served_serial,omitempty"`
-	Revision      int64  `protobuf:"varint,11,opt,name=revision,proto3" json:"revision,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	ServedSerial string `protobuf:"bytes,10,opt,name=served_serial,json=servedSerial,proto3" json:"served_serial,omitempty"`
+	Revision     int64  `protobuf:"varint,11,opt,name=revision,proto3" json:"revision,omitempty"`
+	// Names of listeners on which the answering node shows it to some client. Empty: nobody sees it.
+	Listeners []string `protobuf:"bytes,12,rep,name=listeners,proto3" json:"listeners,omitempty"`
+	// "host: certificate" for each host that a newer certificate, or one with a better key, serves in its place.
+	ShadowedBy        []string `protobuf:"bytes,13,rep,name=shadowed_by,json=shadowedBy,proto3" json:"shadowed_by,omitempty"`
+	ManagedExternally bool     `protobuf:"varint,14,opt,name=managed_externally,json=managedExternally,proto3" json:"managed_externally,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
 }
 
 func (x *CertificateStatus) Reset() {
@@ -408,6 +413,27 @@ func (x *CertificateStatus) GetRevision() int64 {
 	return 0
 }
 
+func (x *CertificateStatus) GetListeners() []string {
+	if x != nil {
+		return x.Listeners
+	}
+	return nil
+}
+
+func (x *CertificateStatus) GetShadowedBy() []string {
+	if x != nil {
+		return x.ShadowedBy
+	}
+	return nil
+}
+
+func (x *CertificateStatus) GetManagedExternally() bool {
+	if x != nil {
+		return x.ManagedExternally
+	}
+	return false
+}
+
 var File_lbd_v1_certificate_service_proto protoreflect.FileDescriptor
 
 const file_lbd_v1_certificate_service_proto_rawDesc = "" +
@@ -430,7 +456,7 @@ const file_lbd_v1_certificate_service_proto_rawDesc = "" +
 	"\"CertificateServiceGetStatusRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\"d\n" +
 	"#CertificateServiceGetStatusResponse\x12=\n" +
-	"\fcertificates\x18\x01 \x03(\v2\x19.lbd.v1.CertificateStatusR\fcertificates\"\xf5\x02\n" +
+	"\fcertificates\x18\x01 \x03(\v2\x19.lbd.v1.CertificateStatusR\fcertificates\"\xe3\x03\n" +
 	"\x11CertificateStatus\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05owner\x18\x02 \x01(\tR\x05owner\x12\x14\n" +
@@ -444,7 +470,11 @@ const file_lbd_v1_certificate_service_proto_rawDesc = "" +
 	"\vfingerprint\x18\t \x01(\tR\vfingerprint\x12#\n" +
 	"\rserved_serial\x18\n" +
 	" \x01(\tR\fservedSerial\x12\x1a\n" +
-	"\brevision\x18\v \x01(\x03R\brevision2\xb3\x01\n" +
+	"\brevision\x18\v \x01(\x03R\brevision\x12\x1c\n" +
+	"\tlisteners\x18\f \x03(\tR\tlisteners\x12\x1f\n" +
+	"\vshadowed_by\x18\r \x03(\tR\n" +
+	"shadowedBy\x12-\n" +
+	"\x12managed_externally\x18\x0e \x01(\bR\x11managedExternally2\xb3\x01\n" +
 	"\x12CertificateService\x127\n" +
 	"\x06Rotate\x12\x15.lbd.v1.RotateRequest\x1a\x16.lbd.v1.RotateResponse\x12d\n" +
 	"\tGetStatus\x12*.lbd.v1.CertificateServiceGetStatusRequest\x1a+.lbd.v1.CertificateServiceGetStatusResponseB\x18Z\x16lbd/proto/lbd/v1;lbdv1b\x06proto3"

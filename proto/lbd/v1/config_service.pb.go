@@ -125,6 +125,62 @@ func (Severity) EnumDescriptor() ([]byte, []int) {
 	return file_lbd_v1_config_service_proto_rawDescGZIP(), []int{1}
 }
 
+// BackendState is what an operator wants of a backend.
+type BackendState int32
+
+const (
+	BackendState_BACKEND_STATE_UNSPECIFIED BackendState = 0
+	// As its health says.
+	BackendState_BACKEND_STATE_READY BackendState = 1
+	// No new clients; those bound to it by session_persistence stay until drain_timeout.
+	BackendState_BACKEND_STATE_DRAIN BackendState = 2
+	// No requests at all.
+	BackendState_BACKEND_STATE_MAINTENANCE BackendState = 3
+)
+
+// Enum value maps for BackendState.
+var (
+	BackendState_name = map[int32]string{
+		0: "BACKEND_STATE_UNSPECIFIED",
+		1: "BACKEND_STATE_READY",
+		2: "BACKEND_STATE_DRAIN",
+		3: "BACKEND_STATE_MAINTENANCE",
+	}
+	BackendState_value = map[string]int32{
+		"BACKEND_STATE_UNSPECIFIED": 0,
+		"BACKEND_STATE_READY":       1,
+		"BACKEND_STATE_DRAIN":       2,
+		"BACKEND_STATE_MAINTENANCE": 3,
+	}
+)
+
+func (x BackendState) Enum() *BackendState {
+	p := new(BackendState)
+	*p = x
+	return p
+}
+
+func (x BackendState) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (BackendState) Descriptor() protoreflect.EnumDescriptor {
+	return file_lbd_v1_config_service_proto_enumTypes[2].Descriptor()
+}
+
+func (BackendState) Type() protoreflect.EnumType {
+	return &file_lbd_v1_config_service_proto_enumTypes[2]
+}
+
+func (x BackendState) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use BackendState.Descriptor instead.
+func (BackendState) EnumDescriptor() ([]byte, []int) {
+	return file_lbd_v1_config_service_proto_rawDescGZIP(), []int{2}
+}
+
 // NodeProgress is how far a node is with a revision.
 type NodeProgress int32
 
@@ -165,11 +221,11 @@ func (x NodeProgress) String() string {
 }
 
 func (NodeProgress) Descriptor() protoreflect.EnumDescriptor {
-	return file_lbd_v1_config_service_proto_enumTypes[2].Descriptor()
+	return file_lbd_v1_config_service_proto_enumTypes[3].Descriptor()
 }
 
 func (NodeProgress) Type() protoreflect.EnumType {
-	return &file_lbd_v1_config_service_proto_enumTypes[2]
+	return &file_lbd_v1_config_service_proto_enumTypes[3]
 }
 
 func (x NodeProgress) Number() protoreflect.EnumNumber {
@@ -178,7 +234,7 @@ func (x NodeProgress) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use NodeProgress.Descriptor instead.
 func (NodeProgress) EnumDescriptor() ([]byte, []int) {
-	return file_lbd_v1_config_service_proto_rawDescGZIP(), []int{2}
+	return file_lbd_v1_config_service_proto_rawDescGZIP(), []int{3}
 }
 
 // ApplyRequest is a header, then any number of parts.
@@ -257,7 +313,7 @@ type ApplyRequest_Header struct {
 }
 
 type ApplyRequest_Resources struct {
-	// Resources; owner, revision, update_time and etag in them are ignored.
+	// Resources; owner, revision and update_time in them are ignored. An etag that is set must be that of the stored resource.
 	Resources *ApplyResources `protobuf:"bytes,2,opt,name=resources,proto3,oneof"`
 }
 
@@ -277,7 +333,13 @@ type ApplyHeader struct {
 	// Take resources over from another owner.
 	TakeOver bool `protobuf:"varint,4,opt,name=take_over,json=takeOver,proto3" json:"take_over,omitempty"`
 	// Kept with the revision; at most 1 KiB.
-	Message       string `protobuf:"bytes,5,opt,name=message,proto3" json:"message,omitempty"`
+	Message string `protobuf:"bytes,5,opt,name=message,proto3" json:"message,omitempty"`
+	// Delete what an earlier apply of the owner made and this one does not name.
+	Prune bool `protobuf:"varint,6,opt,name=prune,proto3" json:"prune,omitempty"`
+	// Allow prune to delete more than half of what the owner has.
+	AllowMassDelete bool `protobuf:"varint,7,opt,name=allow_mass_delete,json=allowMassDelete,proto3" json:"allow_mass_delete,omitempty"`
+	// The newest revision of the owner must be this one, 0 for none; ABORTED otherwise. Absent: not asked.
+	IfRevision    *int64 `protobuf:"varint,8,opt,name=if_revision,json=ifRevision,proto3,oneof" json:"if_revision,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -347,10 +409,33 @@ func (x *ApplyHeader) GetMessage() string {
 	return ""
 }
 
+func (x *ApplyHeader) GetPrune() bool {
+	if x != nil {
+		return x.Prune
+	}
+	return false
+}
+
+func (x *ApplyHeader) GetAllowMassDelete() bool {
+	if x != nil {
+		return x.AllowMassDelete
+	}
+	return false
+}
+
+func (x *ApplyHeader) GetIfRevision() int64 {
+	if x != nil && x.IfRevision != nil {
+		return *x.IfRevision
+	}
+	return 0
+}
+
 // ApplyResources is a part of a call of Apply.
 type ApplyResources struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Resources     []*Resource            `protobuf:"bytes,1,rep,name=resources,proto3" json:"resources,omitempty"`
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Resources []*Resource            `protobuf:"bytes,1,rep,name=resources,proto3" json:"resources,omitempty"`
+	// "kind/name", to delete. A resource that others refer to is refused.
+	Deletes       []string `protobuf:"bytes,2,rep,name=deletes,proto3" json:"deletes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -388,6 +473,13 @@ func (*ApplyResources) Descriptor() ([]byte, []int) {
 func (x *ApplyResources) GetResources() []*Resource {
 	if x != nil {
 		return x.Resources
+	}
+	return nil
+}
+
+func (x *ApplyResources) GetDeletes() []string {
+	if x != nil {
+		return x.Deletes
 	}
 	return nil
 }
@@ -460,8 +552,10 @@ type Change struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Action ChangeAction           `protobuf:"varint,1,opt,name=action,proto3,enum=lbd.v1.ChangeAction" json:"action,omitempty"`
 	// "listeners", "certificates", …
-	Kind          string `protobuf:"bytes,2,opt,name=kind,proto3" json:"kind,omitempty"`
-	Name          string `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
+	Kind string `protobuf:"bytes,2,opt,name=kind,proto3" json:"kind,omitempty"`
+	Name string `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
+	// Only in answers of Diff, GetRevision and Apply with validate_only.
+	Fields        []*FieldChange `protobuf:"bytes,4,rep,name=fields,proto3" json:"fields,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -517,6 +611,77 @@ func (x *Change) GetName() string {
 	return ""
 }
 
+func (x *Change) GetFields() []*FieldChange {
+	if x != nil {
+		return x.Fields
+	}
+	return nil
+}
+
+// FieldChange is one field's part in a change. Secrets are shown by fingerprint.
+type FieldChange struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Without the resource: "health_check.timeout"; elements that have a name or an address by that: `backends["10.0.0.1:80"].weight`.
+	Path string `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
+	// As a document would say it; empty: was not there.
+	Before string `protobuf:"bytes,2,opt,name=before,proto3" json:"before,omitempty"`
+	// Empty: is not there any more.
+	After         string `protobuf:"bytes,3,opt,name=after,proto3" json:"after,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FieldChange) Reset() {
+	*x = FieldChange{}
+	mi := &file_lbd_v1_config_service_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FieldChange) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FieldChange) ProtoMessage() {}
+
+func (x *FieldChange) ProtoReflect() protoreflect.Message {
+	mi := &file_lbd_v1_config_service_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FieldChange.ProtoReflect.Descriptor instead.
+func (*FieldChange) Descriptor() ([]byte, []int) {
+	return file_lbd_v1_config_service_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *FieldChange) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
+func (x *FieldChange) GetBefore() string {
+	if x != nil {
+		return x.Before
+	}
+	return ""
+}
+
+func (x *FieldChange) GetAfter() string {
+	if x != nil {
+		return x.After
+	}
+	return ""
+}
+
 // Violation is one cause for which a document is refused or warned of.
 type Violation struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
@@ -531,7 +696,7 @@ type Violation struct {
 
 func (x *Violation) Reset() {
 	*x = Violation{}
-	mi := &file_lbd_v1_config_service_proto_msgTypes[5]
+	mi := &file_lbd_v1_config_service_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -543,7 +708,7 @@ func (x *Violation) String() string {
 func (*Violation) ProtoMessage() {}
 
 func (x *Violation) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_v1_config_service_proto_msgTypes[5]
+	mi := &file_lbd_v1_config_service_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -556,7 +721,7 @@ func (x *Violation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Violation.ProtoReflect.Descriptor instead.
 func (*Violation) Descriptor() ([]byte, []int) {
-	return file_lbd_v1_config_service_proto_rawDescGZIP(), []int{5}
+	return file_lbd_v1_config_service_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Violation) GetSeverity() Severity {
@@ -580,6 +745,123 @@ func (x *Violation) GetDescription() string {
 	return ""
 }
 
+// DiffRequest is a part of an apply.
+type DiffRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Part          *ApplyRequest          `protobuf:"bytes,1,opt,name=part,proto3" json:"part,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DiffRequest) Reset() {
+	*x = DiffRequest{}
+	mi := &file_lbd_v1_config_service_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DiffRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DiffRequest) ProtoMessage() {}
+
+func (x *DiffRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_lbd_v1_config_service_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DiffRequest.ProtoReflect.Descriptor instead.
+func (*DiffRequest) Descriptor() ([]byte, []int) {
+	return file_lbd_v1_config_service_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *DiffRequest) GetPart() *ApplyRequest {
+	if x != nil {
+		return x.Part
+	}
+	return nil
+}
+
+// DiffResponse says what an apply would change.
+type DiffResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The newest revision of the owner, for if_revision; 0 if there is none.
+	OwnerRevision int64 `protobuf:"varint,1,opt,name=owner_revision,json=ownerRevision,proto3" json:"owner_revision,omitempty"`
+	// Empty: nothing.
+	Changes  []*Change    `protobuf:"bytes,2,rep,name=changes,proto3" json:"changes,omitempty"`
+	Warnings []*Violation `protobuf:"bytes,3,rep,name=warnings,proto3" json:"warnings,omitempty"`
+	// Overrides that touch backends of the changed pools: apply leaves them.
+	Overrides     []*Override `protobuf:"bytes,4,rep,name=overrides,proto3" json:"overrides,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DiffResponse) Reset() {
+	*x = DiffResponse{}
+	mi := &file_lbd_v1_config_service_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DiffResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DiffResponse) ProtoMessage() {}
+
+func (x *DiffResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_lbd_v1_config_service_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DiffResponse.ProtoReflect.Descriptor instead.
+func (*DiffResponse) Descriptor() ([]byte, []int) {
+	return file_lbd_v1_config_service_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *DiffResponse) GetOwnerRevision() int64 {
+	if x != nil {
+		return x.OwnerRevision
+	}
+	return 0
+}
+
+func (x *DiffResponse) GetChanges() []*Change {
+	if x != nil {
+		return x.Changes
+	}
+	return nil
+}
+
+func (x *DiffResponse) GetWarnings() []*Violation {
+	if x != nil {
+		return x.Warnings
+	}
+	return nil
+}
+
+func (x *DiffResponse) GetOverrides() []*Override {
+	if x != nil {
+		return x.Overrides
+	}
+	return nil
+}
+
 // ValidateRequest holds a whole document.
 type ValidateRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -590,7 +872,7 @@ type ValidateRequest struct {
 
 func (x *ValidateRequest) Reset() {
 	*x = ValidateRequest{}
-	mi := &file_lbd_v1_config_service_proto_msgTypes[6]
+	mi := &file_lbd_v1_config_service_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -602,7 +884,7 @@ func (x *ValidateRequest) String() string {
 func (*ValidateRequest) ProtoMessage() {}
 
 func (x *ValidateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_v1_config_service_proto_msgTypes[6]
+	mi := &file_lbd_v1_config_service_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -615,7 +897,7 @@ func (x *ValidateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ValidateRequest.ProtoReflect.Descriptor instead.
 func (*ValidateRequest) Descriptor() ([]byte, []int) {
-	return file_lbd_v1_config_service_proto_rawDescGZIP(), []int{6}
+	return file_lbd_v1_config_service_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ValidateRequest) GetDocument() *Document {
@@ -635,7 +917,7 @@ type ValidateResponse struct {
 
 func (x *ValidateResponse) Reset() {
 	*x = ValidateResponse{}
-	mi := &file_lbd_v1_config_service_proto_msgTypes[7]
+	mi := &file_lbd_v1_config_service_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -647,7 +929,7 @@ func (x *ValidateResponse) String() string {
 func (*ValidateResponse) ProtoMessage() {}
 
 func (x *ValidateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_v1_config_service_proto_msgTypes[7]
+	mi := &file_lbd_v1_config_service_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -660,7 +942,7 @@ func (x *ValidateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ValidateResponse.ProtoReflect.Descriptor instead.
 func (*ValidateResponse) Descriptor() ([]byte, []int) {
-	return file_lbd_v1_config_service_proto_rawDescGZIP(), []int{7}
+	return file_lbd_v1_config_service_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ValidateResponse) GetViolations() []*Violation {
@@ -681,7 +963,7 @@ type ExportRequest struct {
 
 func (x *ExportRequest) Reset() {
 	*x = ExportRequest{}
-	mi := &file_lbd_v1_config_service_proto_msgTypes[8]
+	mi := &file_lbd_v1_config_service_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -693,7 +975,7 @@ func (x *ExportRequest) String() string {
 func (*ExportRequest) ProtoMessage() {}
 
 func (x *ExportRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_v1_config_service_proto_msgTypes[8]
+	mi := &file_lbd_v1_config_service_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -706,7 +988,7 @@ func (x *ExportRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExportRequest.ProtoReflect.Descriptor instead.
 func (*ExportRequest) Descriptor() ([]byte, []int) {
-	return file_lbd_v1_config_service_proto_rawDescGZIP(), []int{8}
+	return file_lbd_v1_config_service_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ExportRequest) GetOwner() string {
@@ -726,7 +1008,7 @@ type ExportResponse struct {
 
 func (x *ExportResponse) Reset() {
 	*x = ExportResponse{}
-	mi := &file_lbd_v1_config_service_proto_msgTypes[9]
+	mi := &file_lbd_v1_config_service_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -738,7 +1020,7 @@ func (x *ExportResponse) String() string {
 func (*ExportResponse) ProtoMessage() {}
 
 func (x *ExportResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_v1_config_service_proto_msgTypes[9]
+	mi := &file_lbd_v1_config_service_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -751,7 +1033,7 @@ func (x *ExportResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExportResponse.ProtoReflect.Descriptor instead.
 func (*ExportResponse) Descriptor() ([]byte, []int) {
-	return file_lbd_v1_config_service_proto_rawDescGZIP(), []int{9}
+	return file_lbd_v1_config_service_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ExportResponse) GetResources() []*Resource {
@@ -764,7 +1046,7 @@ func (x *ExportResponse) GetResources() []*Resource {
 // GetRequest names a resource.
 type GetRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// "listeners", "certificates", "pools", "routes" or "cluster_settings".
+	// "listeners", "certificates", "pools", "routes", …
 	Kind string `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
 	// Empty for cluster_settings.
 	Name          string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
@@ -774,7 +1056,7 @@ type GetRequest struct {
 
 func (x *GetRequest) Reset() {
 	*x = GetRequest{}
-	mi := &file_lbd_v1_config_service_proto_msgTypes[10]
+	mi := &file_lbd_v1_config_service_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -786,7 +1068,7 @@ func (x *GetRequest) String() string {
 func (*GetRequest) ProtoMessage() {}
 
 func (x *GetRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_v1_config_service_proto_msgTypes[10]
+	mi := &file_lbd_v1_config_service_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -799,7 +1081,7 @@ func (x *GetRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRequest.ProtoReflect.Descriptor instead.
 func (*GetRequest) Descriptor() ([]byte, []int) {
-	return file_lbd_v1_config_service_proto_rawDescGZIP(), []int{10}
+	return file_lbd_v1_config_service_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *GetRequest) GetKind() string {
@@ -818,15 +1100,21 @@ func (x *GetRequest) GetName() string {
 
 // GetResponse holds the resource.
 type GetResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Resource      *Resource              `protobuf:"bytes,1,opt,name=resource,proto3" json:"resource,omitempty"`
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Resource *Resource              `protobuf:"bytes,1,opt,name=resource,proto3" json:"resource,omitempty"`
+	// What the answering node makes of it.
+	Conditions []*Condition `protobuf:"bytes,2,rep,name=conditions,proto3" json:"conditions,omitempty"`
+	// Who refers to it, as "kind/name".
+	UsedBy []string `protobuf:"bytes,3,rep,name=used_by,json=usedBy,proto3" json:"used_by,omitempty"`
+	// Of a pool: overrides of its backends.
+	Overrides     []*Override `protobuf:"bytes,4,rep,name=overrides,proto3" json:"overrides,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *GetResponse) Reset() {
 	*x = GetResponse{}
-	mi := &file_lbd_v1_config_service_proto_msgTypes[11]
+	mi := &file_lbd_v1_config_service_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -838,7 +1126,7 @@ func (x *GetResponse) String() string {
 func (*GetResponse) ProtoMessage() {}
 
 func (x *GetResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_v1_config_service_proto_msgTypes[11]
+	mi := &file_lbd_v1_config_service_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -851,7 +1139,7 @@ func (x *GetResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetResponse.ProtoReflect.Descriptor instead.
 func (*GetResponse) Descriptor() ([]byte, []int) {
-	return file_lbd_v1_config_service_proto_rawDescGZIP(), []int{11}
+	return file_lbd_v1_config_service_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *GetResponse) GetResource() *Resource {
@@ -859,6 +1147,106 @@ func (x *GetResponse) GetResource() *Resource {
 		return x.Resource
 	}
 	return nil
+}
+
+func (x *GetResponse) GetConditions() []*Condition {
+	if x != nil {
+		return x.Conditions
+	}
+	return nil
+}
+
+func (x *GetResponse) GetUsedBy() []string {
+	if x != nil {
+		return x.UsedBy
+	}
+	return nil
+}
+
+func (x *GetResponse) GetOverrides() []*Override {
+	if x != nil {
+		return x.Overrides
+	}
+	return nil
+}
+
+// Condition is one thing that is true or not of a resource on a node.
+type Condition struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Node  string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	// "Accepted", "ResolvedRefs", "Programmed" or "Healthy".
+	Type   string `protobuf:"bytes,2,opt,name=type,proto3" json:"type,omitempty"`
+	Status bool   `protobuf:"varint,3,opt,name=status,proto3" json:"status,omitempty"`
+	// One word, as "ADDRESS_IN_USE".
+	Reason        string `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
+	Message       string `protobuf:"bytes,5,opt,name=message,proto3" json:"message,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Condition) Reset() {
+	*x = Condition{}
+	mi := &file_lbd_v1_config_service_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Condition) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Condition) ProtoMessage() {}
+
+func (x *Condition) ProtoReflect() protoreflect.Message {
+	mi := &file_lbd_v1_config_service_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Condition.ProtoReflect.Descriptor instead.
+func (*Condition) Descriptor() ([]byte, []int) {
+	return file_lbd_v1_config_service_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *Condition) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *Condition) GetType() string {
+	if x != nil {
+		return x.Type
+	}
+	return ""
+}
+
+func (x *Condition) GetStatus() bool {
+	if x != nil {
+		return x.Status
+	}
+	return false
+}
+
+func (x *Condition) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *Condition) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
 }
 
 // ListRequest asks for a page.
@@ -876,7 +1264,7 @@ type ListRequest struct {
 
 func (x *ListRequest) Reset() {
 	*x = ListRequest{}
-	mi := &file_lbd_v1_config_service_proto_msgTypes[12]
+	mi := &file_lbd_v1_config_service_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -888,7 +1276,7 @@ func (x *ListRequest) String() string {
 func (*ListRequest) ProtoMessage() {}
 
 func (x *ListRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_v1_config_service_proto_msgTypes[12]
+	mi := &file_lbd_v1_config_service_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -901,7 +1289,7 @@ func (x *ListRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRequest.ProtoReflect.Descriptor instead.
 func (*ListRequest) Descriptor() ([]byte, []int) {
-	return file_lbd_v1_config_service_proto_rawDescGZIP(), []int{12}
+	return file_lbd_v1_config_service_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ListRequest) GetKind() string {
@@ -944,7 +1332,7 @@ type ListResponse struct {
 
 func (x *ListResponse) Reset() {
 	*x = ListResponse{}
-	mi := &file_lbd_v1_config_service_proto_msgTypes[13]
+	mi := &file_lbd_v1_config_service_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -956,7 +1344,7 @@ func (x *ListResponse) String() string {
 func (*ListResponse) ProtoMessage() {}
 
 func (x *ListResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_v1_config_service_proto_msgTypes[13]
+	mi := &file_lbd_v1_config_service_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -969,7 +1357,7 @@ func (x *ListResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListResponse.ProtoReflect.Descriptor instead.
 func (*ListResponse) Descriptor() ([]byte, []int) {
-	return file_lbd_v1_config_service_proto_rawDescGZIP(), []int{13}
+	return file_lbd_v1_config_service_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ListResponse) GetResources() []*Resource {
@@ -1000,7 +1388,7 @@ type ListRevisionsRequest struct {
 
 func (x *ListRevisionsRequest) Reset() {
 	*x = ListRevisionsRequest{}
-	mi := &file_lbd_v1_config_service_proto_msgTypes[14]
+	mi := &file_lbd_v1_config_service_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1012,7 +1400,7 @@ func (x *ListRevisionsRequest) String() string {
 func (*ListRevisionsRequest) ProtoMessage() {}
 
 func (x *ListRevisionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_v1_config_service_proto_msgTypes[14]
+	mi := &file_lbd_v1_config_service_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1025,7 +1413,7 @@ func (x *ListRevisionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRevisionsRequest.ProtoReflect.Descriptor instead.
 func (*ListRevisionsRequest) Descriptor() ([]byte, []int) {
-	return file_lbd_v1_config_service_proto_rawDescGZIP(), []int{14}
+	return file_lbd_v1_config_service_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ListRevisionsRequest) GetOwner() string {
@@ -1060,7 +1448,7 @@ type ListRevisionsResponse struct {
 
 func (x *ListRevisionsResponse) Reset() {
 	*x = ListRevisionsResponse{}
-	mi := &file_lbd_v1_config_service_proto_msgTypes[15]
+	mi := &file_lbd_v1_config_service_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1072,7 +1460,7 @@ func (x *ListRevisionsResponse) String() string {
 func (*ListRevisionsResponse) ProtoMessage() {}
 
 func (x *ListRevisionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_v1_config_service_proto_msgTypes[15]
+	mi := &file_lbd_v1_config_service_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1085,7 +1473,7 @@ func (x *ListRevisionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRevisionsResponse.ProtoReflect.Descriptor instead.
 func (*ListRevisionsResponse) Descriptor() ([]byte, []int) {
-	return file_lbd_v1_config_service_proto_rawDescGZIP(), []int{15}
+	return file_lbd_v1_config_service_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ListRevisionsResponse) GetRevisions() []*Revision {
@@ -1120,7 +1508,7 @@ type Revision struct {
 
 func (x *Revision) Reset() {
 	*x = Revision{}
-	mi := &file_lbd_v1_config_service_proto_msgTypes[16]
+	mi := &file_lbd_v1_config_service_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1132,7 +1520,7 @@ func (x *Revision) String() string {
 func (*Revision) ProtoMessage() {}
 
 func (x *Revision) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_v1_config_service_proto_msgTypes[16]
+	mi := &file_lbd_v1_config_service_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1145,7 +1533,7 @@ func (x *Revision) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Revision.ProtoReflect.Descriptor instead.
 func (*Revision) Descriptor() ([]byte, []int) {
-	return file_lbd_v1_config_service_proto_rawDescGZIP(), []int{16}
+	return file_lbd_v1_config_service_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Revision) GetNumber() int64 {
@@ -1197,6 +1585,524 @@ func (x *Revision) GetContentHash() string {
 	return ""
 }
 
+// GetRevisionRequest names a revision.
+type GetRevisionRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Number        int64                  `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetRevisionRequest) Reset() {
+	*x = GetRevisionRequest{}
+	mi := &file_lbd_v1_config_service_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetRevisionRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetRevisionRequest) ProtoMessage() {}
+
+func (x *GetRevisionRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_lbd_v1_config_service_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetRevisionRequest.ProtoReflect.Descriptor instead.
+func (*GetRevisionRequest) Descriptor() ([]byte, []int) {
+	return file_lbd_v1_config_service_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *GetRevisionRequest) GetNumber() int64 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+// GetRevisionResponse holds it.
+type GetRevisionResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Its changes have fields.
+	Revision      *Revision `protobuf:"bytes,1,opt,name=revision,proto3" json:"revision,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetRevisionResponse) Reset() {
+	*x = GetRevisionResponse{}
+	mi := &file_lbd_v1_config_service_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetRevisionResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetRevisionResponse) ProtoMessage() {}
+
+func (x *GetRevisionResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_lbd_v1_config_service_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetRevisionResponse.ProtoReflect.Descriptor instead.
+func (*GetRevisionResponse) Descriptor() ([]byte, []int) {
+	return file_lbd_v1_config_service_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *GetRevisionResponse) GetRevision() *Revision {
+	if x != nil {
+		return x.Revision
+	}
+	return nil
+}
+
+// RollbackRequest chooses revisions of one owner.
+type RollbackRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Required.
+	Owner string `protobuf:"bytes,1,opt,name=owner,proto3" json:"owner,omitempty"`
+	// The owner's revision to go back to. Absent: the one before the newest.
+	To           *int64 `protobuf:"varint,2,opt,name=to,proto3,oneof" json:"to,omitempty"`
+	RequestId    string `protobuf:"bytes,3,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	Message      string `protobuf:"bytes,4,opt,name=message,proto3" json:"message,omitempty"`
+	ValidateOnly bool   `protobuf:"varint,5,opt,name=validate_only,json=validateOnly,proto3" json:"validate_only,omitempty"`
+	// Bring back certificates that have expired or are older than the stored ones, too.
+	AllowOlderCertificates bool `protobuf:"varint,6,opt,name=allow_older_certificates,json=allowOlderCertificates,proto3" json:"allow_older_certificates,omitempty"`
+	unknownFields          protoimpl.UnknownFields
+	sizeCache              protoimpl.SizeCache
+}
+
+func (x *RollbackRequest) Reset() {
+	*x = RollbackRequest{}
+	mi := &file_lbd_v1_config_service_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RollbackRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RollbackRequest) ProtoMessage() {}
+
+func (x *RollbackRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_lbd_v1_config_service_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RollbackRequest.ProtoReflect.Descriptor instead.
+func (*RollbackRequest) Descriptor() ([]byte, []int) {
+	return file_lbd_v1_config_service_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *RollbackRequest) GetOwner() string {
+	if x != nil {
+		return x.Owner
+	}
+	return ""
+}
+
+func (x *RollbackRequest) GetTo() int64 {
+	if x != nil && x.To != nil {
+		return *x.To
+	}
+	return 0
+}
+
+func (x *RollbackRequest) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
+}
+
+func (x *RollbackRequest) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+func (x *RollbackRequest) GetValidateOnly() bool {
+	if x != nil {
+		return x.ValidateOnly
+	}
+	return false
+}
+
+func (x *RollbackRequest) GetAllowOlderCertificates() bool {
+	if x != nil {
+		return x.AllowOlderCertificates
+	}
+	return false
+}
+
+// RollbackResponse says what changed.
+type RollbackResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Revision      int64                  `protobuf:"varint,1,opt,name=revision,proto3" json:"revision,omitempty"`
+	Changes       []*Change              `protobuf:"bytes,2,rep,name=changes,proto3" json:"changes,omitempty"`
+	Warnings      []*Violation           `protobuf:"bytes,3,rep,name=warnings,proto3" json:"warnings,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RollbackResponse) Reset() {
+	*x = RollbackResponse{}
+	mi := &file_lbd_v1_config_service_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RollbackResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RollbackResponse) ProtoMessage() {}
+
+func (x *RollbackResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_lbd_v1_config_service_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RollbackResponse.ProtoReflect.Descriptor instead.
+func (*RollbackResponse) Descriptor() ([]byte, []int) {
+	return file_lbd_v1_config_service_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *RollbackResponse) GetRevision() int64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+func (x *RollbackResponse) GetChanges() []*Change {
+	if x != nil {
+		return x.Changes
+	}
+	return nil
+}
+
+func (x *RollbackResponse) GetWarnings() []*Violation {
+	if x != nil {
+		return x.Warnings
+	}
+	return nil
+}
+
+// WatchRequest chooses resources.
+type WatchRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Kind  string                 `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
+	// Empty: all of the kind.
+	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	// Empty: all owners.
+	Owner         string `protobuf:"bytes,3,opt,name=owner,proto3" json:"owner,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchRequest) Reset() {
+	*x = WatchRequest{}
+	mi := &file_lbd_v1_config_service_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchRequest) ProtoMessage() {}
+
+func (x *WatchRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_lbd_v1_config_service_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
+func (*WatchRequest) Descriptor() ([]byte, []int) {
+	return file_lbd_v1_config_service_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *WatchRequest) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *WatchRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *WatchRequest) GetOwner() string {
+	if x != nil {
+		return x.Owner
+	}
+	return ""
+}
+
+// WatchResponse is one resource.
+type WatchResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// CREATE for what was there when the watch began.
+	Action ChangeAction `protobuf:"varint,1,opt,name=action,proto3,enum=lbd.v1.ChangeAction" json:"action,omitempty"`
+	// Without a specification where it was deleted.
+	Resource *Resource `protobuf:"bytes,2,opt,name=resource,proto3" json:"resource,omitempty"`
+	Name     string    `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
+	// The newest revision that is told of.
+	Revision      int64 `protobuf:"varint,4,opt,name=revision,proto3" json:"revision,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchResponse) Reset() {
+	*x = WatchResponse{}
+	mi := &file_lbd_v1_config_service_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchResponse) ProtoMessage() {}
+
+func (x *WatchResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_lbd_v1_config_service_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchResponse.ProtoReflect.Descriptor instead.
+func (*WatchResponse) Descriptor() ([]byte, []int) {
+	return file_lbd_v1_config_service_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *WatchResponse) GetAction() ChangeAction {
+	if x != nil {
+		return x.Action
+	}
+	return ChangeAction_CHANGE_ACTION_UNSPECIFIED
+}
+
+func (x *WatchResponse) GetResource() *Resource {
+	if x != nil {
+		return x.Resource
+	}
+	return nil
+}
+
+func (x *WatchResponse) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *WatchResponse) GetRevision() int64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+// Override is something that an operator has said of one backend, beside what documents say. Apply never touches it.
+type Override struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Pool  string                 `protobuf:"bytes,1,opt,name=pool,proto3" json:"pool,omitempty"`
+	// The backend's, as in its pool.
+	Address string `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
+	// Types that are valid to be assigned to What:
+	//
+	//	*Override_State
+	//	*Override_Weight
+	What       isOverride_What        `protobuf_oneof:"what"`
+	Author     string                 `protobuf:"bytes,5,opt,name=author,proto3" json:"author,omitempty"`
+	Reason     string                 `protobuf:"bytes,6,opt,name=reason,proto3" json:"reason,omitempty"`
+	CreateTime *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=create_time,json=createTime,proto3" json:"create_time,omitempty"`
+	// When it ends by itself. Absent: never.
+	ExpireTime *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=expire_time,json=expireTime,proto3" json:"expire_time,omitempty"`
+	// Whether open requests and tunnels are cut off at once, not at the pool's drain_timeout.
+	CloseConnections bool `protobuf:"varint,9,opt,name=close_connections,json=closeConnections,proto3" json:"close_connections,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
+}
+
+func (x *Override) Reset() {
+	*x = Override{}
+	mi := &file_lbd_v1_config_service_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Override) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Override) ProtoMessage() {}
+
+func (x *Override) ProtoReflect() protoreflect.Message {
+	mi := &file_lbd_v1_config_service_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Override.ProtoReflect.Descriptor instead.
+func (*Override) Descriptor() ([]byte, []int) {
+	return file_lbd_v1_config_service_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *Override) GetPool() string {
+	if x != nil {
+		return x.Pool
+	}
+	return ""
+}
+
+func (x *Override) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
+func (x *Override) GetWhat() isOverride_What {
+	if x != nil {
+		return x.What
+	}
+	return nil
+}
+
+func (x *Override) GetState() BackendState {
+	if x != nil {
+		if x, ok := x.What.(*Override_State); ok {
+			return x.State
+		}
+	}
+	return BackendState_BACKEND_STATE_UNSPECIFIED
+}
+
+func (x *Override) GetWeight() int32 {
+	if x != nil {
+		if x, ok := x.What.(*Override_Weight); ok {
+			return x.Weight
+		}
+	}
+	return 0
+}
+
+func (x *Override) GetAuthor() string {
+	if x != nil {
+		return x.Author
+	}
+	return ""
+}
+
+func (x *Override) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *Override) GetCreateTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.CreateTime
+	}
+	return nil
+}
+
+func (x *Override) GetExpireTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ExpireTime
+	}
+	return nil
+}
+
+func (x *Override) GetCloseConnections() bool {
+	if x != nil {
+		return x.CloseConnections
+	}
+	return false
+}
+
+type isOverride_What interface {
+	isOverride_What()
+}
+
+type Override_State struct {
+	State BackendState `protobuf:"varint,3,opt,name=state,proto3,enum=lbd.v1.BackendState,oneof"`
+}
+
+type Override_Weight struct {
+	// 0 to 256.
+	Weight int32 `protobuf:"varint,4,opt,name=weight,proto3,oneof"`
+}
+
+func (*Override_State) isOverride_What() {}
+
+func (*Override_Weight) isOverride_What() {}
+
 // WaitForRevisionRequest names a revision.
 type WaitForRevisionRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1208,7 +2114,7 @@ type WaitForRevisionRequest struct {
 
 func (x *WaitForRevisionRequest) Reset() {
 	*x = WaitForRevisionRequest{}
-	mi := &file_lbd_v1_config_service_proto_msgTypes[17]
+	mi := &file_lbd_v1_config_service_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1220,7 +2126,7 @@ func (x *WaitForRevisionRequest) String() string {
 func (*WaitForRevisionRequest) ProtoMessage() {}
 
 func (x *WaitForRevisionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_v1_config_service_proto_msgTypes[17]
+	mi := &file_lbd_v1_config_service_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1233,7 +2139,7 @@ func (x *WaitForRevisionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WaitForRevisionRequest.ProtoReflect.Descriptor instead.
 func (*WaitForRevisionRequest) Descriptor() ([]byte, []int) {
-	return file_lbd_v1_config_service_proto_rawDescGZIP(), []int{17}
+	return file_lbd_v1_config_service_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *WaitForRevisionRequest) GetRevision() int64 {
@@ -1258,7 +2164,7 @@ type WaitForRevisionResponse struct {
 
 func (x *WaitForRevisionResponse) Reset() {
 	*x = WaitForRevisionResponse{}
-	mi := &file_lbd_v1_config_service_proto_msgTypes[18]
+	mi := &file_lbd_v1_config_service_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1270,7 +2176,7 @@ func (x *WaitForRevisionResponse) String() string {
 func (*WaitForRevisionResponse) ProtoMessage() {}
 
 func (x *WaitForRevisionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_v1_config_service_proto_msgTypes[18]
+	mi := &file_lbd_v1_config_service_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1283,7 +2189,7 @@ func (x *WaitForRevisionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WaitForRevisionResponse.ProtoReflect.Descriptor instead.
 func (*WaitForRevisionResponse) Descriptor() ([]byte, []int) {
-	return file_lbd_v1_config_service_proto_rawDescGZIP(), []int{18}
+	return file_lbd_v1_config_service_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *WaitForRevisionResponse) GetNode() string {
@@ -1322,28 +2228,46 @@ const file_lbd_v1_config_service_proto_rawDesc = "" +
 	"\fApplyRequest\x12-\n" +
 	"\x06header\x18\x01 \x01(\v2\x13.lbd.v1.ApplyHeaderH\x00R\x06header\x126\n" +
 	"\tresources\x18\x02 \x01(\v2\x16.lbd.v1.ApplyResourcesH\x00R\tresourcesB\x06\n" +
-	"\x04part\"\x9e\x01\n" +
+	"\x04part\"\x96\x02\n" +
 	"\vApplyHeader\x12\x14\n" +
 	"\x05owner\x18\x01 \x01(\tR\x05owner\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x02 \x01(\tR\trequestId\x12#\n" +
 	"\rvalidate_only\x18\x03 \x01(\bR\fvalidateOnly\x12\x1b\n" +
 	"\ttake_over\x18\x04 \x01(\bR\btakeOver\x12\x18\n" +
-	"\amessage\x18\x05 \x01(\tR\amessage\"@\n" +
+	"\amessage\x18\x05 \x01(\tR\amessage\x12\x14\n" +
+	"\x05prune\x18\x06 \x01(\bR\x05prune\x12*\n" +
+	"\x11allow_mass_delete\x18\a \x01(\bR\x0fallowMassDelete\x12$\n" +
+	"\vif_revision\x18\b \x01(\x03H\x00R\n" +
+	"ifRevision\x88\x01\x01B\x0e\n" +
+	"\f_if_revision\"Z\n" +
 	"\x0eApplyResources\x12.\n" +
-	"\tresources\x18\x01 \x03(\v2\x10.lbd.v1.ResourceR\tresources\"\x84\x01\n" +
+	"\tresources\x18\x01 \x03(\v2\x10.lbd.v1.ResourceR\tresources\x12\x18\n" +
+	"\adeletes\x18\x02 \x03(\tR\adeletes\"\x84\x01\n" +
 	"\rApplyResponse\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x03R\brevision\x12(\n" +
 	"\achanges\x18\x02 \x03(\v2\x0e.lbd.v1.ChangeR\achanges\x12-\n" +
-	"\bwarnings\x18\x03 \x03(\v2\x11.lbd.v1.ViolationR\bwarnings\"^\n" +
+	"\bwarnings\x18\x03 \x03(\v2\x11.lbd.v1.ViolationR\bwarnings\"\x8b\x01\n" +
 	"\x06Change\x12,\n" +
 	"\x06action\x18\x01 \x01(\x0e2\x14.lbd.v1.ChangeActionR\x06action\x12\x12\n" +
 	"\x04kind\x18\x02 \x01(\tR\x04kind\x12\x12\n" +
-	"\x04name\x18\x03 \x01(\tR\x04name\"q\n" +
+	"\x04name\x18\x03 \x01(\tR\x04name\x12+\n" +
+	"\x06fields\x18\x04 \x03(\v2\x13.lbd.v1.FieldChangeR\x06fields\"O\n" +
+	"\vFieldChange\x12\x12\n" +
+	"\x04path\x18\x01 \x01(\tR\x04path\x12\x16\n" +
+	"\x06before\x18\x02 \x01(\tR\x06before\x12\x14\n" +
+	"\x05after\x18\x03 \x01(\tR\x05after\"q\n" +
 	"\tViolation\x12,\n" +
 	"\bseverity\x18\x01 \x01(\x0e2\x10.lbd.v1.SeverityR\bseverity\x12\x14\n" +
 	"\x05field\x18\x02 \x01(\tR\x05field\x12 \n" +
-	"\vdescription\x18\x03 \x01(\tR\vdescription\"?\n" +
+	"\vdescription\x18\x03 \x01(\tR\vdescription\"7\n" +
+	"\vDiffRequest\x12(\n" +
+	"\x04part\x18\x01 \x01(\v2\x14.lbd.v1.ApplyRequestR\x04part\"\xbe\x01\n" +
+	"\fDiffResponse\x12%\n" +
+	"\x0eowner_revision\x18\x01 \x01(\x03R\rownerRevision\x12(\n" +
+	"\achanges\x18\x02 \x03(\v2\x0e.lbd.v1.ChangeR\achanges\x12-\n" +
+	"\bwarnings\x18\x03 \x03(\v2\x11.lbd.v1.ViolationR\bwarnings\x12.\n" +
+	"\toverrides\x18\x04 \x03(\v2\x10.lbd.v1.OverrideR\toverrides\"?\n" +
 	"\x0fValidateRequest\x12,\n" +
 	"\bdocument\x18\x01 \x01(\v2\x10.lbd.v1.DocumentR\bdocument\"E\n" +
 	"\x10ValidateResponse\x121\n" +
@@ -1357,9 +2281,20 @@ const file_lbd_v1_config_service_proto_rawDesc = "" +
 	"\n" +
 	"GetRequest\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x12\n" +
-	"\x04name\x18\x02 \x01(\tR\x04name\";\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\"\xb7\x01\n" +
 	"\vGetResponse\x12,\n" +
-	"\bresource\x18\x01 \x01(\v2\x10.lbd.v1.ResourceR\bresource\"s\n" +
+	"\bresource\x18\x01 \x01(\v2\x10.lbd.v1.ResourceR\bresource\x121\n" +
+	"\n" +
+	"conditions\x18\x02 \x03(\v2\x11.lbd.v1.ConditionR\n" +
+	"conditions\x12\x17\n" +
+	"\aused_by\x18\x03 \x03(\tR\x06usedBy\x12.\n" +
+	"\toverrides\x18\x04 \x03(\v2\x10.lbd.v1.OverrideR\toverrides\"}\n" +
+	"\tCondition\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\x12\x12\n" +
+	"\x04type\x18\x02 \x01(\tR\x04type\x12\x16\n" +
+	"\x06status\x18\x03 \x01(\bR\x06status\x12\x16\n" +
+	"\x06reason\x18\x04 \x01(\tR\x06reason\x12\x18\n" +
+	"\amessage\x18\x05 \x01(\tR\amessage\"s\n" +
 	"\vListRequest\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x14\n" +
 	"\x05owner\x18\x02 \x01(\tR\x05owner\x12\x1b\n" +
@@ -1384,7 +2319,46 @@ const file_lbd_v1_config_service_proto_rawDesc = "" +
 	"\x04time\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12\x18\n" +
 	"\amessage\x18\x05 \x01(\tR\amessage\x12(\n" +
 	"\achanges\x18\x06 \x03(\v2\x0e.lbd.v1.ChangeR\achanges\x12!\n" +
-	"\fcontent_hash\x18\a \x01(\tR\vcontentHash\"4\n" +
+	"\fcontent_hash\x18\a \x01(\tR\vcontentHash\",\n" +
+	"\x12GetRevisionRequest\x12\x16\n" +
+	"\x06number\x18\x01 \x01(\x03R\x06number\"C\n" +
+	"\x13GetRevisionResponse\x12,\n" +
+	"\brevision\x18\x01 \x01(\v2\x10.lbd.v1.RevisionR\brevision\"\xdb\x01\n" +
+	"\x0fRollbackRequest\x12\x14\n" +
+	"\x05owner\x18\x01 \x01(\tR\x05owner\x12\x13\n" +
+	"\x02to\x18\x02 \x01(\x03H\x00R\x02to\x88\x01\x01\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\x03 \x01(\tR\trequestId\x12\x18\n" +
+	"\amessage\x18\x04 \x01(\tR\amessage\x12#\n" +
+	"\rvalidate_only\x18\x05 \x01(\bR\fvalidateOnly\x128\n" +
+	"\x18allow_older_certificates\x18\x06 \x01(\bR\x16allowOlderCertificatesB\x05\n" +
+	"\x03_to\"\x87\x01\n" +
+	"\x10RollbackResponse\x12\x1a\n" +
+	"\brevision\x18\x01 \x01(\x03R\brevision\x12(\n" +
+	"\achanges\x18\x02 \x03(\v2\x0e.lbd.v1.ChangeR\achanges\x12-\n" +
+	"\bwarnings\x18\x03 \x03(\v2\x11.lbd.v1.ViolationR\bwarnings\"L\n" +
+	"\fWatchRequest\x12\x12\n" +
+	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x14\n" +
+	"\x05owner\x18\x03 \x01(\tR\x05owner\"\x9b\x01\n" +
+	"\rWatchResponse\x12,\n" +
+	"\x06action\x18\x01 \x01(\x0e2\x14.lbd.v1.ChangeActionR\x06action\x12,\n" +
+	"\bresource\x18\x02 \x01(\v2\x10.lbd.v1.ResourceR\bresource\x12\x12\n" +
+	"\x04name\x18\x03 \x01(\tR\x04name\x12\x1a\n" +
+	"\brevision\x18\x04 \x01(\x03R\brevision\"\xdf\x02\n" +
+	"\bOverride\x12\x12\n" +
+	"\x04pool\x18\x01 \x01(\tR\x04pool\x12\x18\n" +
+	"\aaddress\x18\x02 \x01(\tR\aaddress\x12,\n" +
+	"\x05state\x18\x03 \x01(\x0e2\x14.lbd.v1.BackendStateH\x00R\x05state\x12\x18\n" +
+	"\x06weight\x18\x04 \x01(\x05H\x00R\x06weight\x12\x16\n" +
+	"\x06author\x18\x05 \x01(\tR\x06author\x12\x16\n" +
+	"\x06reason\x18\x06 \x01(\tR\x06reason\x12;\n" +
+	"\vcreate_time\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"createTime\x12;\n" +
+	"\vexpire_time\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"expireTime\x12+\n" +
+	"\x11close_connections\x18\t \x01(\bR\x10closeConnectionsB\x06\n" +
+	"\x04what\"4\n" +
 	"\x16WaitForRevisionRequest\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x03R\brevision\"\xa0\x01\n" +
 	"\x17WaitForRevisionResponse\x12\x12\n" +
@@ -1400,19 +2374,28 @@ const file_lbd_v1_config_service_proto_rawDesc = "" +
 	"\bSeverity\x12\x18\n" +
 	"\x14SEVERITY_UNSPECIFIED\x10\x00\x12\x12\n" +
 	"\x0eSEVERITY_ERROR\x10\x01\x12\x14\n" +
-	"\x10SEVERITY_WARNING\x10\x02*}\n" +
+	"\x10SEVERITY_WARNING\x10\x02*~\n" +
+	"\fBackendState\x12\x1d\n" +
+	"\x19BACKEND_STATE_UNSPECIFIED\x10\x00\x12\x17\n" +
+	"\x13BACKEND_STATE_READY\x10\x01\x12\x17\n" +
+	"\x13BACKEND_STATE_DRAIN\x10\x02\x12\x1d\n" +
+	"\x19BACKEND_STATE_MAINTENANCE\x10\x03*}\n" +
 	"\fNodeProgress\x12\x1d\n" +
 	"\x19NODE_PROGRESS_UNSPECIFIED\x10\x00\x12\x19\n" +
 	"\x15NODE_PROGRESS_PENDING\x10\x01\x12\x18\n" +
 	"\x14NODE_PROGRESS_SERVED\x10\x02\x12\x19\n" +
-	"\x15NODE_PROGRESS_REFUSED\x10\x032\xc8\x03\n" +
+	"\x15NODE_PROGRESS_REFUSED\x10\x032\xbc\x05\n" +
 	"\rConfigService\x126\n" +
-	"\x05Apply\x12\x14.lbd.v1.ApplyRequest\x1a\x15.lbd.v1.ApplyResponse(\x01\x12=\n" +
+	"\x05Apply\x12\x14.lbd.v1.ApplyRequest\x1a\x15.lbd.v1.ApplyResponse(\x01\x123\n" +
+	"\x04Diff\x12\x13.lbd.v1.DiffRequest\x1a\x14.lbd.v1.DiffResponse(\x01\x12=\n" +
 	"\bValidate\x12\x17.lbd.v1.ValidateRequest\x1a\x18.lbd.v1.ValidateResponse\x129\n" +
 	"\x06Export\x12\x15.lbd.v1.ExportRequest\x1a\x16.lbd.v1.ExportResponse0\x01\x12.\n" +
 	"\x03Get\x12\x12.lbd.v1.GetRequest\x1a\x13.lbd.v1.GetResponse\x121\n" +
 	"\x04List\x12\x13.lbd.v1.ListRequest\x1a\x14.lbd.v1.ListResponse\x12L\n" +
-	"\rListRevisions\x12\x1c.lbd.v1.ListRevisionsRequest\x1a\x1d.lbd.v1.ListRevisionsResponse\x12T\n" +
+	"\rListRevisions\x12\x1c.lbd.v1.ListRevisionsRequest\x1a\x1d.lbd.v1.ListRevisionsResponse\x12F\n" +
+	"\vGetRevision\x12\x1a.lbd.v1.GetRevisionRequest\x1a\x1b.lbd.v1.GetRevisionResponse\x12=\n" +
+	"\bRollback\x12\x17.lbd.v1.RollbackRequest\x1a\x18.lbd.v1.RollbackResponse\x126\n" +
+	"\x05Watch\x12\x14.lbd.v1.WatchRequest\x1a\x15.lbd.v1.WatchResponse0\x01\x12T\n" +
 	"\x0fWaitForRevision\x12\x1e.lbd.v1.WaitForRevisionRequest\x1a\x1f.lbd.v1.WaitForRevisionResponse0\x01B\x18Z\x16lbd/proto/lbd/v1;lbdv1b\x06proto3"
 
 var (
@@ -1427,71 +2410,106 @@ func file_lbd_v1_config_service_proto_rawDescGZIP() []byte {
 	return file_lbd_v1_config_service_proto_rawDescData
 }
 
-var file_lbd_v1_config_service_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_lbd_v1_config_service_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
+var file_lbd_v1_config_service_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
+var file_lbd_v1_config_service_proto_msgTypes = make([]protoimpl.MessageInfo, 30)
 var file_lbd_v1_config_service_proto_goTypes = []any{
 	(ChangeAction)(0),               // 0: lbd.v1.ChangeAction
 	(Severity)(0),                   // 1: lbd.v1.Severity
-	(NodeProgress)(0),               // 2: lbd.v1.NodeProgress
-	(*ApplyRequest)(nil),            // 3: lbd.v1.ApplyRequest
-	(*ApplyHeader)(nil),             // 4: lbd.v1.ApplyHeader
-	(*ApplyResources)(nil),          // 5: lbd.v1.ApplyResources
-	(*ApplyResponse)(nil),           // 6: lbd.v1.ApplyResponse
-	(*Change)(nil),                  // 7: lbd.v1.Change
-	(*Violation)(nil),               // 8: lbd.v1.Violation
-	(*ValidateRequest)(nil),         // 9: lbd.v1.ValidateRequest
-	(*ValidateResponse)(nil),        // 10: lbd.v1.ValidateResponse
-	(*ExportRequest)(nil),           // 11: lbd.v1.ExportRequest
-	(*ExportResponse)(nil),          // 12: lbd.v1.ExportResponse
-	(*GetRequest)(nil),              // 13: lbd.v1.GetRequest
-	(*GetResponse)(nil),             // 14: lbd.v1.GetResponse
-	(*ListRequest)(nil),             // 15: lbd.v1.ListRequest
-	(*ListResponse)(nil),            // 16: lbd.v1.ListResponse
-	(*ListRevisionsRequest)(nil),    // 17: lbd.v1.ListRevisionsRequest
-	(*ListRevisionsResponse)(nil),   // 18: lbd.v1.ListRevisionsResponse
-	(*Revision)(nil),                // 19: lbd.v1.Revision
-	(*WaitForRevisionRequest)(nil),  // 20: lbd.v1.WaitForRevisionRequest
-	(*WaitForRevisionResponse)(nil), // 21: lbd.v1.WaitForRevisionResponse
-	(*Resource)(nil),                // 22: lbd.v1.Resource
-	(*Document)(nil),                // 23: lbd.v1.Document
-	(*timestamppb.Timestamp)(nil),   // 24: google.protobuf.Timestamp
+	(BackendState)(0),               // 2: lbd.v1.BackendState
+	(NodeProgress)(0),               // 3: lbd.v1.NodeProgress
+	(*ApplyRequest)(nil),            // 4: lbd.v1.ApplyRequest
+	(*ApplyHeader)(nil),             // 5: lbd.v1.ApplyHeader
+	(*ApplyResources)(nil),          // 6: lbd.v1.ApplyResources
+	(*ApplyResponse)(nil),           // 7: lbd.v1.ApplyResponse
+	(*Change)(nil),                  // 8: lbd.v1.Change
+	(*FieldChange)(nil),             // 9: lbd.v1.FieldChange
+	(*Violation)(nil),               // 10: lbd.v1.Violation
+	(*DiffRequest)(nil),             // 11: lbd.v1.DiffRequest
+	(*DiffResponse)(nil),            // 12: lbd.v1.DiffResponse
+	(*ValidateRequest)(nil),         // 13: lbd.v1.ValidateRequest
+	(*ValidateResponse)(nil),        // 14: lbd.v1.ValidateResponse
+	(*ExportRequest)(nil),           // 15: lbd.v1.ExportRequest
+	(*ExportResponse)(nil),          // 16: lbd.v1.ExportResponse
+	(*GetRequest)(nil),              // 17: lbd.v1.GetRequest
+	(*GetResponse)(nil),             // 18: lbd.v1.GetResponse
+	(*Condition)(nil),               // 19: lbd.v1.Condition
+	(*ListRequest)(nil),             // 20: lbd.v1.ListRequest
+	(*ListResponse)(nil),            // 21: lbd.v1.ListResponse
+	(*ListRevisionsRequest)(nil),    // 22: lbd.v1.ListRevisionsRequest
+	(*ListRevisionsResponse)(nil),   // 23: lbd.v1.ListRevisionsResponse
+	(*Revision)(nil),                // 24: lbd.v1.Revision
+	(*GetRevisionRequest)(nil),      // 25: lbd.v1.GetRevisionRequest
+	(*GetRevisionResponse)(nil),     // 26: lbd.v1.GetRevisionResponse
+	(*RollbackRequest)(nil),         // 27: lbd.v1.RollbackRequest
+	(*RollbackResponse)(nil),        // 28: lbd.v1.RollbackResponse
+	(*WatchRequest)(nil),            // 29: lbd.v1.WatchRequest
+	(*WatchResponse)(nil),           // 30: lbd.v1.WatchResponse
+	(*Override)(nil),                // 31: lbd.v1.Override
+	(*WaitForRevisionRequest)(nil),  // 32: lbd.v1.WaitForRevisionRequest
+	(*WaitForRevisionResponse)(nil), // 33: lbd.v1.WaitForRevisionResponse
+	(*Resource)(nil),                // 34: lbd.v1.Resource
+	(*Document)(nil),                // 35: lbd.v1.Document
+	(*timestamppb.Timestamp)(nil),   // 36: google.protobuf.Timestamp
 }
 var file_lbd_v1_config_service_proto_depIdxs = []int32{
-	4,  // 0: lbd.v1.ApplyRequest.header:type_name -> lbd.v1.ApplyHeader
-	5,  // 1: lbd.v1.ApplyRequest.resources:type_name -> lbd.v1.ApplyResources
-	22, // 2: lbd.v1.ApplyResources.resources:type_name -> lbd.v1.Resource
-	7,  // 3: lbd.v1.ApplyResponse.changes:type_name -> lbd.v1.Change
-	8,  // 4: lbd.v1.ApplyResponse.warnings:type_name -> lbd.v1.Violation
+	5,  // 0: lbd.v1.ApplyRequest.header:type_name -> lbd.v1.ApplyHeader
+	6,  // 1: lbd.v1.ApplyRequest.resources:type_name -> lbd.v1.ApplyResources
+	34, // 2: lbd.v1.ApplyResources.resources:type_name -> lbd.v1.Resource
+	8,  // 3: lbd.v1.ApplyResponse.changes:type_name -> lbd.v1.Change
+	10, // 4: lbd.v1.ApplyResponse.warnings:type_name -> lbd.v1.Violation
 	0,  // 5: lbd.v1.Change.action:type_name -> lbd.v1.ChangeAction
-	1,  // 6: lbd.v1.Violation.severity:type_name -> lbd.v1.Severity
-	23, // 7: lbd.v1.ValidateRequest.document:type_name -> lbd.v1.Document
-	8,  // 8: lbd.v1.ValidateResponse.violations:type_name -> lbd.v1.Violation
-	22, // 9: lbd.v1.ExportResponse.resources:type_name -> lbd.v1.Resource
-	22, // 10: lbd.v1.GetResponse.resource:type_name -> lbd.v1.Resource
-	22, // 11: lbd.v1.ListResponse.resources:type_name -> lbd.v1.Resource
-	19, // 12: lbd.v1.ListRevisionsResponse.revisions:type_name -> lbd.v1.Revision
-	24, // 13: lbd.v1.Revision.time:type_name -> google.protobuf.Timestamp
-	7,  // 14: lbd.v1.Revision.changes:type_name -> lbd.v1.Change
-	2,  // 15: lbd.v1.WaitForRevisionResponse.progress:type_name -> lbd.v1.NodeProgress
-	3,  // 16: lbd.v1.ConfigService.Apply:input_type -> lbd.v1.ApplyRequest
-	9,  // 17: lbd.v1.ConfigService.Validate:input_type -> lbd.v1.ValidateRequest
-	11, // 18: lbd.v1.ConfigService.Export:input_type -> lbd.v1.ExportRequest
-	13, // 19: lbd.v1.ConfigService.Get:input_type -> lbd.v1.GetRequest
-	15, // 20: lbd.v1.ConfigService.List:input_type -> lbd.v1.ListRequest
-	17, // 21: lbd.v1.ConfigService.ListRevisions:input_type -> lbd.v1.ListRevisionsRequest
-	20, // 22: lbd.v1.ConfigService.WaitForRevision:input_type -> lbd.v1.WaitForRevisionRequest
-	6,  // 23: lbd.v1.ConfigService.Apply:output_type -> lbd.v1.ApplyResponse
-	10, // 24: lbd.v1.ConfigService.Validate:output_type -> lbd.v1.ValidateResponse
-	12, // 25: lbd.v1.ConfigService.Export:output_type -> lbd.v1.ExportResponse
-	14, // 26: lbd.v1.ConfigService.Get:output_type -> lbd.v1.GetResponse
-	16, // 27: lbd.v1.ConfigService.List:output_type -> lbd.v1.ListResponse
-	18, // 28: lbd.v1.ConfigService.ListRevisions:output_type -> lbd.v1.ListRevisionsResponse
-	21, // 29: lbd.v1.ConfigService.WaitForRevision:output_type -> lbd.v1.WaitForRevisionResponse
-	23, // [23:30] is the sub-list for method output_type
-	16, // [16:23] is the sub-list for method input_type
-	16, // [16:16] is the sub-list for extension type_name
-	16, // [16:16] is the sub-list for extension extendee
-	0,  // [0:16] is the sub-list for field type_name
+	9,  // 6: lbd.v1.Change.fields:type_name -> lbd.v1.FieldChange
+	1,  // 7: lbd.v1.Violation.severity:type_name -> lbd.v1.Severity
+	4,  // 8: lbd.v1.DiffRequest.part:type_name -> lbd.v1.ApplyRequest
+	8,  // 9: lbd.v1.DiffResponse.changes:type_name -> lbd.v1.Change
+	10, // 10: lbd.v1.DiffResponse.warnings:type_name -> lbd.v1.Violation
+	31, // 11: lbd.v1.DiffResponse.overrides:type_name -> lbd.v1.Override
+	35, // 12: lbd.v1.ValidateRequest.document:type_name -> lbd.v1.Document
+	10, // 13: lbd.v1.ValidateResponse.violations:type_name -> lbd.v1.Violation
+	34, // 14: lbd.v1.ExportResponse.resources:type_name -> lbd.v1.Resource
+	34, // 15: lbd.v1.GetResponse.resource:type_name -> lbd.v1.Resource
+	19, // 16: lbd.v1.GetResponse.conditions:type_name -> lbd.v1.Condition
+	31, // 17: lbd.v1.GetResponse.overrides:type_name -> lbd.v1.Override
+	34, // 18: lbd.v1.ListResponse.resources:type_name -> lbd.v1.Resource
+	24, // 19: lbd.v1.ListRevisionsResponse.revisions:type_name -> lbd.v1.Revision
+	36, // 20: lbd.v1.Revision.time:type_name -> google.protobuf.Timestamp
+	8,  // 21: lbd.v1.Revision.changes:type_name -> lbd.v1.Change
+	24, // 22: lbd.v1.GetRevisionResponse.revision:type_name -> lbd.v1.Revision
+	8,  // 23: lbd.v1.RollbackResponse.changes:type_name -> lbd.v1.Change
+	10, // 24: lbd.v1.RollbackResponse.warnings:type_name -> lbd.v1.Violation
+	0,  // 25: lbd.v1.WatchResponse.action:type_name -> lbd.v1.ChangeAction
+	34, // 26: lbd.v1.WatchResponse.resource:type_name -> lbd.v1.Resource
+	2,  // 27: lbd.v1.Override.state:type_name -> lbd.v1.BackendState
+	36, // 28: lbd.v1.Override.create_time:type_name -> google.protobuf.Timestamp
+	36, // 29: lbd.v1.Override.expire_time:type_name -> google.protobuf.Timestamp
+	3,  // 30: lbd.v1.WaitForRevisionResponse.progress:type_name -> lbd.v1.NodeProgress
+	4,  // 31: lbd.v1.ConfigService.Apply:input_type -> lbd.v1.ApplyRequest
+	11, // 32: lbd.v1.ConfigService.Diff:input_type -> lbd.v1.DiffRequest
+	13, // 33: lbd.v1.ConfigService.Validate:input_type -> lbd.v1.ValidateRequest
+	15, // 34: lbd.v1.ConfigService.Export:input_type -> lbd.v1.ExportRequest
+	17, // 35: lbd.v1.ConfigService.Get:input_type -> lbd.v1.GetRequest
+	20, // 36: lbd.v1.ConfigService.List:input_type -> lbd.v1.ListRequest
+	22, // 37: lbd.v1.ConfigService.ListRevisions:input_type -> lbd.v1.ListRevisionsRequest
+	25, // 38: lbd.v1.ConfigService.GetRevision:input_type -> lbd.v1.GetRevisionRequest
+	27, // 39: lbd.v1.ConfigService.Rollback:input_type -> lbd.v1.RollbackRequest
+	29, // 40: lbd.v1.ConfigService.Watch:input_type -> lbd.v1.WatchRequest
+	32, // 41: lbd.v1.ConfigService.WaitForRevision:input_type -> lbd.v1.WaitForRevisionRequest
+	7,  // 42: lbd.v1.ConfigService.Apply:output_type -> lbd.v1.ApplyResponse
+	12, // 43: lbd.v1.ConfigService.Diff:output_type -> lbd.v1.DiffResponse
+	14, // 44: lbd.v1.ConfigService.Validate:output_type -> lbd.v1.ValidateResponse
+	16, // 45: lbd.v1.ConfigService.Export:output_type -> lbd.v1.ExportResponse
+	18, // 46: lbd.v1.ConfigService.Get:output_type -> lbd.v1.GetResponse
+	21, // 47: lbd.v1.ConfigService.List:output_type -> lbd.v1.ListResponse
+	23, // 48: lbd.v1.ConfigService.ListRevisions:output_type -> lbd.v1.ListRevisionsResponse
+	26, // 49: lbd.v1.ConfigService.GetRevision:output_type -> lbd.v1.GetRevisionResponse
+	28, // 50: lbd.v1.ConfigService.Rollback:output_type -> lbd.v1.RollbackResponse
+	30, // 51: lbd.v1.ConfigService.Watch:output_type -> lbd.v1.WatchResponse
+	33, // 52: lbd.v1.ConfigService.WaitForRevision:output_type -> lbd.v1.WaitForRevisionResponse
+	42, // [42:53] is the sub-list for method output_type
+	31, // [31:42] is the sub-list for method input_type
+	31, // [31:31] is the sub-list for extension type_name
+	31, // [31:31] is the sub-list for extension extendee
+	0,  // [0:31] is the sub-list for field type_name
 }
 
 func init() { file_lbd_v1_config_service_proto_init() }
@@ -1504,13 +2522,19 @@ func file_lbd_v1_config_service_proto_init() {
 		(*ApplyRequest_Header)(nil),
 		(*ApplyRequest_Resources)(nil),
 	}
+	file_lbd_v1_config_service_proto_msgTypes[1].OneofWrappers = []any{}
+	file_lbd_v1_config_service_proto_msgTypes[23].OneofWrappers = []any{}
+	file_lbd_v1_config_service_proto_msgTypes[27].OneofWrappers = []any{
+		(*Override_State)(nil),
+		(*Override_Weight)(nil),
+	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_lbd_v1_config_service_proto_rawDesc), len(file_lbd_v1_config_service_proto_rawDesc)),
-			NumEnums:      3,
-			NumMessages:   19,
+			NumEnums:      4,
+			NumMessages:   30,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

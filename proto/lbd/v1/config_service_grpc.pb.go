@@ -20,11 +20,15 @@ const _ = grpc.SupportPackageIsVersion9
 
 const (
 	ConfigService_Apply_FullMethodName           = "/lbd.v1.ConfigService/Apply"
+	ConfigService_Diff_FullMethodName            = "/lbd.v1.ConfigService/Diff"
 	ConfigService_Validate_FullMethodName        = "/lbd.v1.ConfigService/Validate"
 	ConfigService_Export_FullMethodName          = "/lbd.v1.ConfigService/Export"
 	ConfigService_Get_FullMethodName             = "/lbd.v1.ConfigService/Get"
 	ConfigService_List_FullMethodName            = "/lbd.v1.ConfigService/List"
 	ConfigService_ListRevisions_FullMethodName   = "/lbd.v1.ConfigService/ListRevisions"
+	ConfigService_GetRevision_FullMethodName     = "/lbd.v1.ConfigService/GetRevision"
+	ConfigService_Rollback_FullMethodName        = "/lbd.v1.ConfigService/Rollback"
+	ConfigService_Watch_FullMethodName           = "/lbd.v1.ConfigService/Watch"
 	ConfigService_WaitForRevision_FullMethodName = "/lbd.v1.ConfigService/WaitForRevision"
 )
 
@@ -37,6 +41,8 @@ const (
 type ConfigServiceClient interface {
 	// Apply makes resources so, as one revision, or changes nothing.
 	Apply(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[ApplyRequest, ApplyResponse], error)
+	// Diff reports what Apply would change, field by field, and changes nothing.
+	Diff(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[DiffRequest, DiffResponse], error)
 	// Validate reports what Apply would refuse or warn of, all at once.
 	Validate(ctx context.Context, in *ValidateRequest, opts ...grpc.CallOption) (*ValidateResponse, error)
 	// Export streams the resources of one owner, or of all, ordered by kind and name.
@@ -47,6 +53,12 @@ type ConfigServiceClient interface {
 	List(ctx context.Context, in *ListRequest, opts ...grpc.CallOption) (*ListResponse, error)
 	// ListRevisions reads revisions, newest first.
 	ListRevisions(ctx context.Context, in *ListRevisionsRequest, opts ...grpc.CallOption) (*ListRevisionsResponse, error)
+	// GetRevision reads one revision with what it changed, field by field.
+	GetRevision(ctx context.Context, in *GetRevisionRequest, opts ...grpc.CallOption) (*GetRevisionResponse, error)
+	// Rollback undoes an owner's newest revisions by a new one, or changes nothing.
+	Rollback(ctx context.Context, in *RollbackRequest, opts ...grpc.CallOption) (*RollbackResponse, error)
+	// Watch streams the resources that the request chooses, then every change of them.
+	Watch(ctx context.Context, in *WatchRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchResponse], error)
 	// WaitForRevision streams each node's progress, and ends when every node serves the revision or one refuses it.
 	WaitForRevision(ctx context.Context, in *WaitForRevisionRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WaitForRevisionResponse], error)
 }
@@ -72,6 +84,19 @@ func (c *configServiceClient) Apply(ctx context.Context, opts ...grpc.CallOption
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type ConfigService_ApplyClient = grpc.ClientStreamingClient[ApplyRequest, ApplyResponse]
 
+func (c *configServiceClient) Diff(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[DiffRequest, DiffResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &ConfigService_ServiceDesc.Streams[1], ConfigService_Diff_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[DiffRequest, DiffResponse]{ClientStream: stream}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type ConfigService_DiffClient = grpc.ClientStreamingClient[DiffRequest, DiffResponse]
+
 func (c *configServiceClient) Validate(ctx context.Context, in *ValidateRequest, opts ...grpc.CallOption) (*ValidateResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ValidateResponse)
@@ -84,7 +109,7 @@ func (c *configServiceClient) Validate(ctx context.Context, in *ValidateRequest,
 
 func (c *configServiceClient) Export(ctx context.Context, in *ExportRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ExportResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &ConfigService_ServiceDesc.Streams[1], ConfigService_Export_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &ConfigService_ServiceDesc.Streams[2], ConfigService_Export_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -131,9 +156,48 @@ func (c *configServiceClient) ListRevisions(ctx context.Context, in *ListRevisio
 	return out, nil
 }
 
+func (c *configServiceClient) GetRevision(ctx context.Context, in *GetRevisionRequest, opts ...grpc.CallOption) (*GetRevisionResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(GetRevisionResponse)
+	err := c.cc.Invoke(ctx, ConfigService_GetRevision_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *configServiceClient) Rollback(ctx context.Context, in *RollbackRequest, opts ...grpc.CallOption) (*RollbackResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RollbackResponse)
+	err := c.cc.Invoke(ctx, ConfigService_Rollback_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *configServiceClient) Watch(ctx context.Context, in *WatchRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &ConfigService_ServiceDesc.Streams[3], ConfigService_Watch_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[WatchRequest, WatchResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type ConfigService_WatchClient = grpc.ServerStreamingClient[WatchResponse]
+
 func (c *configServiceClient) WaitForRevision(ctx context.Context, in *WaitForRevisionRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WaitForRevisionResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &ConfigService_ServiceDesc.Streams[2], ConfigService_WaitForRevision_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &ConfigService_ServiceDesc.Streams[4], ConfigService_WaitForRevision_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -159,6 +223,8 @@ type ConfigService_WaitForRevisionClient = grpc.ServerStreamingClient[WaitForRev
 type ConfigServiceServer interface {
 	// Apply makes resources so, as one revision, or changes nothing.
 	Apply(grpc.ClientStreamingServer[ApplyRequest, ApplyResponse]) error
+	// Diff reports what Apply would change, field by field, and changes nothing.
+	Diff(grpc.ClientStreamingServer[DiffRequest, DiffResponse]) error
 	// Validate reports what Apply would refuse or warn of, all at once.
 	Validate(context.Context, *ValidateRequest) (*ValidateResponse, error)
 	// Export streams the resources of one owner, or of all, ordered by kind and name.
@@ -169,6 +235,12 @@ type ConfigServiceServer interface {
 	List(context.Context, *ListRequest) (*ListResponse, error)
 	// ListRevisions reads revisions, newest first.
 	ListRevisions(context.Context, *ListRevisionsRequest) (*ListRevisionsResponse, error)
+	// GetRevision reads one revision with what it changed, field by field.
+	GetRevision(context.Context, *GetRevisionRequest) (*GetRevisionResponse, error)
+	// Rollback undoes an owner's newest revisions by a new one, or changes nothing.
+	Rollback(context.Context, *RollbackRequest) (*RollbackResponse, error)
+	// Watch streams the resources that the request chooses, then every change of them.
+	Watch(*WatchRequest, grpc.ServerStreamingServer[WatchResponse]) error
 	// WaitForRevision streams each node's progress, and ends when every node serves the revision or one refuses it.
 	WaitForRevision(*WaitForRevisionRequest, grpc.ServerStreamingServer[WaitForRevisionResponse]) error
 	mustEmbedUnimplementedConfigServiceServer()
@@ -184,6 +256,9 @@ type UnimplementedConfigServiceServer struct{}
 func (UnimplementedConfigServiceServer) Apply(grpc.ClientStreamingServer[ApplyRequest, ApplyResponse]) error {
 	return status.Error(codes.Unimplemented, "method Apply not implemented")
 }
+func (UnimplementedConfigServiceServer) Diff(grpc.ClientStreamingServer[DiffRequest, DiffResponse]) error {
+	return status.Error(codes.Unimplemented, "method Diff not implemented")
+}
 func (UnimplementedConfigServiceServer) Validate(context.Context, *ValidateRequest) (*ValidateResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Validate not implemented")
 }
@@ -198,6 +273,15 @@ func (UnimplementedConfigServiceServer) List(context.Context, *ListRequest) (*Li
 }
 func (UnimplementedConfigServiceServer) ListRevisions(context.Context, *ListRevisionsRequest) (*ListRevisionsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListRevisions not implemented")
+}
+func (UnimplementedConfigServiceServer) GetRevision(context.Context, *GetRevisionRequest) (*GetRevisionResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetRevision not implemented")
+}
+func (UnimplementedConfigServiceServer) Rollback(context.Context, *RollbackRequest) (*RollbackResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Rollback not implemented")
+}
+func (UnimplementedConfigServiceServer) Watch(*WatchRequest, grpc.ServerStreamingServer[WatchResponse]) error {
+	return status.Error(codes.Unimplemented, "method Watch not implemented")
 }
 func (UnimplementedConfigServiceServer) WaitForRevision(*WaitForRevisionRequest, grpc.ServerStreamingServer[WaitForRevisionResponse]) error {
 	return status.Error(codes.Unimplemented, "method WaitForRevision not implemented")
@@ -229,6 +313,13 @@ func _ConfigService_Apply_Handler(srv interface{}, stream grpc.ServerStream) err
 
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type ConfigService_ApplyServer = grpc.ClientStreamingServer[ApplyRequest, ApplyResponse]
+
+func _ConfigService_Diff_Handler(srv interface{}, stream grpc.ServerStream) error {
+	return srv.(ConfigServiceServer).Diff(&grpc.GenericServerStream[DiffRequest, DiffResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type ConfigService_DiffServer = grpc.ClientStreamingServer[DiffRequest, DiffResponse]
 
 func _ConfigService_Validate_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ValidateRequest)
@@ -313,6 +404,53 @@ func _ConfigService_ListRevisions_Handler(srv interface{}, ctx context.Context, 
 	return interceptor(ctx, in, info, handler)
 }
 
+func _ConfigService_GetRevision_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetRevisionRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ConfigServiceServer).GetRevision(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ConfigService_GetRevision_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ConfigServiceServer).GetRevision(ctx, req.(*GetRevisionRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _ConfigService_Rollback_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RollbackRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ConfigServiceServer).Rollback(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ConfigService_Rollback_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ConfigServiceServer).Rollback(ctx, req.(*RollbackRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _ConfigService_Watch_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(WatchRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(ConfigServiceServer).Watch(m, &grpc.GenericServerStream[WatchRequest, WatchResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type ConfigService_WatchServer = grpc.ServerStreamingServer[WatchResponse]
+
 func _ConfigService_WaitForRevision_Handler(srv interface{}, stream grpc.ServerStream) error {
 	m := new(WaitForRevisionRequest)
 	if err := stream.RecvMsg(m); err != nil {
@@ -347,6 +485,14 @@ var ConfigService_ServiceDesc = grpc.ServiceDesc{
 			MethodName: "ListRevisions",
 			Handler:    _ConfigService_ListRevisions_Handler,
 		},
+		{
+			MethodName: "GetRevision",
+			Handler:    _ConfigService_GetRevision_Handler,
+		},
+		{
+			MethodName: "Rollback",
+			Handler:    _ConfigService_Rollback_Handler,
+		},
 	},
 	Streams: []grpc.StreamDesc{
 		{
@@ -355,8 +501,18 @@ var ConfigService_ServiceDesc = grpc.ServiceDesc{
 			ClientStreams: true,
 		},
 		{
+			StreamName:    "Diff",
+			Handler:       _ConfigService_Diff_Handler,
+			ClientStreams: true,
+		},
+		{
 			StreamName:    "Export",
 			Handler:       _ConfigService_Export_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "Watch",
+			Handler:       _ConfigService_Watch_Handler,
 			ServerStreams: true,
 		},
 		{

@@ -185,6 +185,12 @@ const (
 	Balance_BALANCE_UNSPECIFIED Balance = 0
 	// Smooth weighted round robin.
 	Balance_BALANCE_ROUND_ROBIN Balance = 1
+	// Fewest requests in flight on this node for its weight.
+	Balance_BALANCE_LEAST_CONNECTIONS Balance = 2
+	// Of two chosen at random the one with the lower load: latency (moving average) times requests in flight, for its weight.
+	Balance_BALANCE_P2C_EWMA Balance = 3
+	// A fixed hash (Maglev) of what hash_on says: the same backend on every node, and few move when backends come or go.
+	Balance_BALANCE_MAGLEV Balance = 4
 )
 
 // Enum value maps for Balance.
@@ -192,10 +198,16 @@ var (
 	Balance_name = map[int32]string{
 		0: "BALANCE_UNSPECIFIED",
 		1: "BALANCE_ROUND_ROBIN",
+		2: "BALANCE_LEAST_CONNECTIONS",
+		3: "BALANCE_P2C_EWMA",
+		4: "BALANCE_MAGLEV",
 	}
 	Balance_value = map[string]int32{
-		"BALANCE_UNSPECIFIED": 0,
-		"BALANCE_ROUND_ROBIN": 1,
+		"BALANCE_UNSPECIFIED":       0,
+		"BALANCE_ROUND_ROBIN":       1,
+		"BALANCE_LEAST_CONNECTIONS": 2,
+		"BALANCE_P2C_EWMA":          3,
+		"BALANCE_MAGLEV":            4,
 	}
 )
 
@@ -224,6 +236,110 @@ func (x Balance) Number() protoreflect.EnumNumber {
 // Deprecated: Use Balance.Descriptor instead.
 func (Balance) EnumDescriptor() ([]byte, []int) {
 	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{3}
+}
+
+// SameSite says with which requests of other sites a browser sends a cookie.
+type SameSite int32
+
+const (
+	SameSite_SAME_SITE_UNSPECIFIED SameSite = 0
+	SameSite_SAME_SITE_LAX         SameSite = 1
+	SameSite_SAME_SITE_STRICT      SameSite = 2
+	// The cookie is Secure then, which browsers demand.
+	SameSite_SAME_SITE_NONE SameSite = 3
+)
+
+// Enum value maps for SameSite.
+var (
+	SameSite_name = map[int32]string{
+		0: "SAME_SITE_UNSPECIFIED",
+		1: "SAME_SITE_LAX",
+		2: "SAME_SITE_STRICT",
+		3: "SAME_SITE_NONE",
+	}
+	SameSite_value = map[string]int32{
+		"SAME_SITE_UNSPECIFIED": 0,
+		"SAME_SITE_LAX":         1,
+		"SAME_SITE_STRICT":      2,
+		"SAME_SITE_NONE":        3,
+	}
+)
+
+func (x SameSite) Enum() *SameSite {
+	p := new(SameSite)
+	*p = x
+	return p
+}
+
+func (x SameSite) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (SameSite) Descriptor() protoreflect.EnumDescriptor {
+	return file_lbd_v1_resource_proto_enumTypes[4].Descriptor()
+}
+
+func (SameSite) Type() protoreflect.EnumType {
+	return &file_lbd_v1_resource_proto_enumTypes[4]
+}
+
+func (x SameSite) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use SameSite.Descriptor instead.
+func (SameSite) EnumDescriptor() ([]byte, []int) {
+	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{4}
+}
+
+// HealthStart is a backend's state before its first check.
+type HealthStart int32
+
+const (
+	HealthStart_HEALTH_START_UNSPECIFIED HealthStart = 0
+	HealthStart_HEALTH_START_UP          HealthStart = 1
+	HealthStart_HEALTH_START_DOWN        HealthStart = 2
+)
+
+// Enum value maps for HealthStart.
+var (
+	HealthStart_name = map[int32]string{
+		0: "HEALTH_START_UNSPECIFIED",
+		1: "HEALTH_START_UP",
+		2: "HEALTH_START_DOWN",
+	}
+	HealthStart_value = map[string]int32{
+		"HEALTH_START_UNSPECIFIED": 0,
+		"HEALTH_START_UP":          1,
+		"HEALTH_START_DOWN":        2,
+	}
+)
+
+func (x HealthStart) Enum() *HealthStart {
+	p := new(HealthStart)
+	*p = x
+	return p
+}
+
+func (x HealthStart) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (HealthStart) Descriptor() protoreflect.EnumDescriptor {
+	return file_lbd_v1_resource_proto_enumTypes[5].Descriptor()
+}
+
+func (HealthStart) Type() protoreflect.EnumType {
+	return &file_lbd_v1_resource_proto_enumTypes[5]
+}
+
+func (x HealthStart) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use HealthStart.Descriptor instead.
+func (HealthStart) EnumDescriptor() ([]byte, []int) {
+	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{5}
 }
 
 // RetryCause is how a try ended.
@@ -270,11 +386,11 @@ func (x RetryCause) String() string {
 }
 
 func (RetryCause) Descriptor() protoreflect.EnumDescriptor {
-	return file_lbd_v1_resource_proto_enumTypes[4].Descriptor()
+	return file_lbd_v1_resource_proto_enumTypes[6].Descriptor()
 }
 
 func (RetryCause) Type() protoreflect.EnumType {
-	return &file_lbd_v1_resource_proto_enumTypes[4]
+	return &file_lbd_v1_resource_proto_enumTypes[6]
 }
 
 func (x RetryCause) Number() protoreflect.EnumNumber {
@@ -283,7 +399,7 @@ func (x RetryCause) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use RetryCause.Descriptor instead.
 func (RetryCause) EnumDescriptor() ([]byte, []int) {
-	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{4}
+	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{6}
 }
 
 // Document is the desired state of one owner: one YAML file, or several merged.
@@ -298,6 +414,8 @@ type Document struct {
 	Pools        []*Pool        `protobuf:"bytes,5,rep,name=pools,proto3" json:"pools,omitempty"`
 	Routes       []*Route       `protobuf:"bytes,6,rep,name=routes,proto3" json:"routes,omitempty"`
 	Policies     []*Policy      `protobuf:"bytes,8,rep,name=policies,proto3" json:"policies,omitempty"`
+	AddressLists []*AddressList `protobuf:"bytes,9,rep,name=address_lists,json=addressLists,proto3" json:"address_lists,omitempty"`
+	TrustBundles []*TrustBundle `protobuf:"bytes,10,rep,name=trust_bundles,json=trustBundles,proto3" json:"trust_bundles,omitempty"`
 	// One in the cluster, without an owner. Absent: unchanged.
 	ClusterSettings *ClusterSettings `protobuf:"bytes,7,opt,name=cluster_settings,json=clusterSettings,proto3" json:"cluster_settings,omitempty"`
 	unknownFields   protoimpl.UnknownFields
@@ -383,6 +501,20 @@ func (x *Document) GetPolicies() []*Policy {
 	return nil
 }
 
+func (x *Document) GetAddressLists() []*AddressList {
+	if x != nil {
+		return x.AddressLists
+	}
+	return nil
+}
+
+func (x *Document) GetTrustBundles() []*TrustBundle {
+	if x != nil {
+		return x.TrustBundles
+	}
+	return nil
+}
+
 func (x *Document) GetClusterSettings() *ClusterSettings {
 	if x != nil {
 		return x.ClusterSettings
@@ -399,7 +531,7 @@ type Resource struct {
 	Revision int64 `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
 	// When that was. Output only.
 	UpdateTime *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=update_time,json=updateTime,proto3" json:"update_time,omitempty"`
-	// Changes with every change of the resource. Output only.
+	// Changes with every change of the resource. In an apply: if it is set, it must be that of the stored resource.
 	Etag string `protobuf:"bytes,4,opt,name=etag,proto3" json:"etag,omitempty"`
 	// Types that are valid to be assigned to Spec:
 	//
@@ -409,6 +541,8 @@ type Resource struct {
 	//	*Resource_Route
 	//	*Resource_ClusterSettings
 	//	*Resource_Policy
+	//	*Resource_AddressList
+	//	*Resource_TrustBundle
 	Spec          isResource_Spec `protobuf_oneof:"spec"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -533,6 +667,24 @@ func (x *Resource) GetPolicy() *Policy {
 	return nil
 }
 
+func (x *Resource) GetAddressList() *AddressList {
+	if x != nil {
+		if x, ok := x.Spec.(*Resource_AddressList); ok {
+			return x.AddressList
+		}
+	}
+	return nil
+}
+
+func (x *Resource) GetTrustBundle() *TrustBundle {
+	if x != nil {
+		if x, ok := x.Spec.(*Resource_TrustBundle); ok {
+			return x.TrustBundle
+		}
+	}
+	return nil
+}
+
 type isResource_Spec interface {
 	isResource_Spec()
 }
@@ -561,6 +713,14 @@ type Resource_Policy struct {
 	Policy *Policy `protobuf:"bytes,15,opt,name=policy,proto3,oneof"`
 }
 
+type Resource_AddressList struct {
+	AddressList *AddressList `protobuf:"bytes,16,opt,name=address_list,json=addressList,proto3,oneof"`
+}
+
+type Resource_TrustBundle struct {
+	TrustBundle *TrustBundle `protobuf:"bytes,17,opt,name=trust_bundle,json=trustBundle,proto3,oneof"`
+}
+
 func (*Resource_Listener) isResource_Spec() {}
 
 func (*Resource_Certificate) isResource_Spec() {}
@@ -572,6 +732,10 @@ func (*Resource_Route) isResource_Spec() {}
 func (*Resource_ClusterSettings) isResource_Spec() {}
 
 func (*Resource_Policy) isResource_Spec() {}
+
+func (*Resource_AddressList) isResource_Spec() {}
+
+func (*Resource_TrustBundle) isResource_Spec() {}
 
 // Listener accepts connections on every node.
 type Listener struct {
@@ -599,7 +763,12 @@ type Listener struct {
 	AllowUnderscores bool `protobuf:"varint,11,opt,name=allow_underscores,json=allowUnderscores,proto3" json:"allow_underscores,omitempty"`
 	// A path at which the listener itself says whether this node serves: 200, or 503 while it drains. No route sees it.
 	// Default: none.
-	HealthPath    string `protobuf:"bytes,10,opt,name=health_path,json=healthPath,proto3" json:"health_path,omitempty"`
+	HealthPath string `protobuf:"bytes,10,opt,name=health_path,json=healthPath,proto3" json:"health_path,omitempty"`
+	// Other owners whose routes may name this listener, at most 100. Default: none.
+	AllowedOwners []string `protobuf:"bytes,12,rep,name=allowed_owners,json=allowedOwners,proto3" json:"allowed_owners,omitempty"`
+	// Whether a connection is accepted only once its first bytes have come (TCP_DEFER_ACCEPT, Linux), for at most the time that
+	// the head has: it saves work for each new connection, but a client that says nothing is invisible meanwhile. Default false.
+	DeferAccept   bool `protobuf:"varint,13,opt,name=defer_accept,json=deferAccept,proto3" json:"defer_accept,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -709,6 +878,20 @@ func (x *Listener) GetHealthPath() string {
 		return x.HealthPath
 	}
 	return ""
+}
+
+func (x *Listener) GetAllowedOwners() []string {
+	if x != nil {
+		return x.AllowedOwners
+	}
+	return nil
+}
+
+func (x *Listener) GetDeferAccept() bool {
+	if x != nil {
+		return x.DeferAccept
+	}
+	return false
 }
 
 // Timeout is a length of time that may also be switched off: "5s", or the word "disabled".
@@ -961,10 +1144,22 @@ type ListenerTls struct {
 	// Default TLS13. Not below min_version.
 	MaxVersion TlsVersion `protobuf:"varint,2,opt,name=max_version,json=maxVersion,proto3,enum=lbd.v1.TlsVersion" json:"max_version,omitempty"`
 	// Served to a client that sends no server name or one without a certificate. Default: the certificate named
-	// "default" if there is one, else the handshake is refused (unrecognized_name).
+	// "default" if there is one, else the handshake is refused (unrecognized_name). Not with strict_sni.
 	DefaultCertificate string `protobuf:"bytes,3,opt,name=default_certificate,json=defaultCertificate,proto3" json:"default_certificate,omitempty"`
-	unknownFields      protoimpl.UnknownFields
-	sizeCache          protoimpl.SizeCache
+	// Whether a client that sends no server name, or one without a certificate, is always refused (unrecognized_name).
+	// Default false.
+	StrictSni bool `protobuf:"varint,4,opt,name=strict_sni,json=strictSni,proto3" json:"strict_sni,omitempty"`
+	// Certificates that this listener serves: names, or labels as "key=value". None: all. At most 100. The default
+	// certificate is served whether or not it is among them.
+	Certificates []string `protobuf:"bytes,5,rep,name=certificates,proto3" json:"certificates,omitempty"`
+	// Cipher suites of TLS 1.2 by their IANA names, as TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256; those of TLS 1.3 are not to be
+	// chosen. Default: all with forward secrecy and authenticated encryption.
+	CipherSuites []string `protobuf:"bytes,6,rep,name=cipher_suites,json=cipherSuites,proto3" json:"cipher_suites,omitempty"`
+	// Key exchange groups, in no order: X25519MLKEM768, SecP256r1MLKEM768, SecP384r1MLKEM1024, X25519, P256, P384, P521. The client's
+	// preference counts. Default: all but SecP384r1MLKEM1024 and P521.
+	Groups        []string `protobuf:"bytes,7,rep,name=groups,proto3" json:"groups,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ListenerTls) Reset() {
@@ -1018,6 +1213,34 @@ func (x *ListenerTls) GetDefaultCertificate() string {
 	return ""
 }
 
+func (x *ListenerTls) GetStrictSni() bool {
+	if x != nil {
+		return x.StrictSni
+	}
+	return false
+}
+
+func (x *ListenerTls) GetCertificates() []string {
+	if x != nil {
+		return x.Certificates
+	}
+	return nil
+}
+
+func (x *ListenerTls) GetCipherSuites() []string {
+	if x != nil {
+		return x.CipherSuites
+	}
+	return nil
+}
+
+func (x *ListenerTls) GetGroups() []string {
+	if x != nil {
+		return x.Groups
+	}
+	return nil
+}
+
 // Certificate is a chain and its private key, served by server name. Exactly one source.
 type Certificate struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1028,9 +1251,12 @@ type Certificate struct {
 	//
 	//	*Certificate_Pem
 	//	*Certificate_SelfSigned
-	Source        isCertificate_Source `protobuf_oneof:"source"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Source isCertificate_Source `protobuf_oneof:"source"`
+	// Whether content changes by the cert verbs alone: `pem` is used while the certificate has no content yet, and is ignored
+	// with a note afterwards. Default false.
+	ManagedExternally bool `protobuf:"varint,5,opt,name=managed_externally,json=managedExternally,proto3" json:"managed_externally,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
 }
 
 func (x *Certificate) Reset() {
@@ -1100,6 +1326,13 @@ func (x *Certificate) GetSelfSigned() *CertificateSelfSigned {
 		}
 	}
 	return nil
+}
+
+func (x *Certificate) GetManagedExternally() bool {
+	if x != nil {
+		return x.ManagedExternally
+	}
+	return false
 }
 
 type isCertificate_Source interface {
@@ -1349,7 +1582,70 @@ func (*Content_Inline) isContent_Source() {}
 
 func (*Content_Sha256) isContent_Source() {}
 
-// Pool is a set of backends that answer the same requests.
+// TrustBundle is a set of CA certificates that backends are verified with.
+type TrustBundle struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Unique among trust bundles. Required.
+	Name   string            `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Labels map[string]string `protobuf:"bytes,2,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// PEM, at least one certificate, at most 1 MiB. Required.
+	Ca            *Content `protobuf:"bytes,3,opt,name=ca,proto3" json:"ca,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TrustBundle) Reset() {
+	*x = TrustBundle{}
+	mi := &file_lbd_v1_resource_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TrustBundle) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TrustBundle) ProtoMessage() {}
+
+func (x *TrustBundle) ProtoReflect() protoreflect.Message {
+	mi := &file_lbd_v1_resource_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TrustBundle.ProtoReflect.Descriptor instead.
+func (*TrustBundle) Descriptor() ([]byte, []int) {
+	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *TrustBundle) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *TrustBundle) GetLabels() map[string]string {
+	if x != nil {
+		return x.Labels
+	}
+	return nil
+}
+
+func (x *TrustBundle) GetCa() *Content {
+	if x != nil {
+		return x.Ca
+	}
+	return nil
+}
+
+// Pool is a set of backends that answer the same requests. Either backends or discovery.
 type Pool struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Unique among pools. Required.
@@ -1361,15 +1657,36 @@ type Pool struct {
 	Backends []*Backend `protobuf:"bytes,4,rep,name=backends,proto3" json:"backends,omitempty"`
 	// Absent: every backend counts as healthy.
 	HealthCheck *HealthCheck `protobuf:"bytes,5,opt,name=health_check,json=healthCheck,proto3" json:"health_check,omitempty"`
-	// For a connection to a backend to come about. 10ms to 24h; default 3s.
+	// For a connection to a backend to come about, TLS included. 10ms to 24h; default 3s.
 	ConnectTimeout *durationpb.Duration `protobuf:"bytes,6,opt,name=connect_timeout,json=connectTimeout,proto3" json:"connect_timeout,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// What MAGLEV hashes. Default: the client's address.
+	HashOn *HashOn `protobuf:"bytes,7,opt,name=hash_on,json=hashOn,proto3" json:"hash_on,omitempty"`
+	// Backends by DNS in place of a list.
+	Discovery *Discovery `protobuf:"bytes,8,opt,name=discovery,proto3" json:"discovery,omitempty"`
+	// Takes a backend that fails requests out for a while. Absent: off.
+	Ejection *Ejection `protobuf:"bytes,9,opt,name=ejection,proto3" json:"ejection,omitempty"`
+	// Absent: backends are spoken to in the clear.
+	Tls         *BackendTls      `protobuf:"bytes,10,opt,name=tls,proto3" json:"tls,omitempty"`
+	Connections *PoolConnections `protobuf:"bytes,11,opt,name=connections,proto3" json:"connections,omitempty"`
+	// For requests that find every backend at max_per_backend. Absent: they are refused at once (503).
+	Queue *Queue `protobuf:"bytes,12,opt,name=queue,proto3" json:"queue,omitempty"`
+	// Keeps a client with the backend that it had. Absent: off.
+	SessionPersistence *SessionPersistence `protobuf:"bytes,13,opt,name=session_persistence,json=sessionPersistence,proto3" json:"session_persistence,omitempty"`
+	// For how long the share of a backend that has come up or is new to a pool that serves already grows from a tenth to the whole.
+	// 1s to 1h; default: off.
+	SlowStart *durationpb.Duration `protobuf:"bytes,14,opt,name=slow_start,json=slowStart,proto3" json:"slow_start,omitempty"`
+	// How long a backend that drains goes on serving the clients that session_persistence binds to it, and may keep its open requests;
+	// then both end. 1s to 24h; default 60s.
+	DrainTimeout *durationpb.Duration `protobuf:"bytes,15,opt,name=drain_timeout,json=drainTimeout,proto3" json:"drain_timeout,omitempty"`
+	// Absent: without an eligible backend requests are refused (503).
+	FailOpen      *FailOpen `protobuf:"bytes,16,opt,name=fail_open,json=failOpen,proto3" json:"fail_open,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Pool) Reset() {
 	*x = Pool{}
-	mi := &file_lbd_v1_resource_proto_msgTypes[11]
+	mi := &file_lbd_v1_resource_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1381,7 +1698,7 @@ func (x *Pool) String() string {
 func (*Pool) ProtoMessage() {}
 
 func (x *Pool) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_v1_resource_proto_msgTypes[11]
+	mi := &file_lbd_v1_resource_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1394,7 +1711,7 @@ func (x *Pool) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pool.ProtoReflect.Descriptor instead.
 func (*Pool) Descriptor() ([]byte, []int) {
-	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{11}
+	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Pool) GetName() string {
@@ -1439,20 +1756,230 @@ func (x *Pool) GetConnectTimeout() *durationpb.Duration {
 	return nil
 }
 
+func (x *Pool) GetHashOn() *HashOn {
+	if x != nil {
+		return x.HashOn
+	}
+	return nil
+}
+
+func (x *Pool) GetDiscovery() *Discovery {
+	if x != nil {
+		return x.Discovery
+	}
+	return nil
+}
+
+func (x *Pool) GetEjection() *Ejection {
+	if x != nil {
+		return x.Ejection
+	}
+	return nil
+}
+
+func (x *Pool) GetTls() *BackendTls {
+	if x != nil {
+		return x.Tls
+	}
+	return nil
+}
+
+func (x *Pool) GetConnections() *PoolConnections {
+	if x != nil {
+		return x.Connections
+	}
+	return nil
+}
+
+func (x *Pool) GetQueue() *Queue {
+	if x != nil {
+		return x.Queue
+	}
+	return nil
+}
+
+func (x *Pool) GetSessionPersistence() *SessionPersistence {
+	if x != nil {
+		return x.SessionPersistence
+	}
+	return nil
+}
+
+func (x *Pool) GetSlowStart() *durationpb.Duration {
+	if x != nil {
+		return x.SlowStart
+	}
+	return nil
+}
+
+func (x *Pool) GetDrainTimeout() *durationpb.Duration {
+	if x != nil {
+		return x.DrainTimeout
+	}
+	return nil
+}
+
+func (x *Pool) GetFailOpen() *FailOpen {
+	if x != nil {
+		return x.FailOpen
+	}
+	return nil
+}
+
+// HashOn is what MAGLEV hashes. Where a request lacks it, the client's address counts.
+type HashOn struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Source:
+	//
+	//	*HashOn_ClientAddress
+	//	*HashOn_Header
+	//	*HashOn_Cookie
+	Source        isHashOn_Source `protobuf_oneof:"source"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HashOn) Reset() {
+	*x = HashOn{}
+	mi := &file_lbd_v1_resource_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HashOn) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HashOn) ProtoMessage() {}
+
+func (x *HashOn) ProtoReflect() protoreflect.Message {
+	mi := &file_lbd_v1_resource_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HashOn.ProtoReflect.Descriptor instead.
+func (*HashOn) Descriptor() ([]byte, []int) {
+	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *HashOn) GetSource() isHashOn_Source {
+	if x != nil {
+		return x.Source
+	}
+	return nil
+}
+
+func (x *HashOn) GetClientAddress() *ClientAddress {
+	if x != nil {
+		if x, ok := x.Source.(*HashOn_ClientAddress); ok {
+			return x.ClientAddress
+		}
+	}
+	return nil
+}
+
+func (x *HashOn) GetHeader() string {
+	if x != nil {
+		if x, ok := x.Source.(*HashOn_Header); ok {
+			return x.Header
+		}
+	}
+	return ""
+}
+
+func (x *HashOn) GetCookie() string {
+	if x != nil {
+		if x, ok := x.Source.(*HashOn_Cookie); ok {
+			return x.Cookie
+		}
+	}
+	return ""
+}
+
+type isHashOn_Source interface {
+	isHashOn_Source()
+}
+
+type HashOn_ClientAddress struct {
+	ClientAddress *ClientAddress `protobuf:"bytes,1,opt,name=client_address,json=clientAddress,proto3,oneof"`
+}
+
+type HashOn_Header struct {
+	// A request field's name.
+	Header string `protobuf:"bytes,2,opt,name=header,proto3,oneof"`
+}
+
+type HashOn_Cookie struct {
+	// A cookie's name.
+	Cookie string `protobuf:"bytes,3,opt,name=cookie,proto3,oneof"`
+}
+
+func (*HashOn_ClientAddress) isHashOn_Source() {}
+
+func (*HashOn_Header) isHashOn_Source() {}
+
+func (*HashOn_Cookie) isHashOn_Source() {}
+
+// ClientAddress is the client's IP address, as a trusted proxy says or else the peer's.
+type ClientAddress struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ClientAddress) Reset() {
+	*x = ClientAddress{}
+	mi := &file_lbd_v1_resource_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ClientAddress) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ClientAddress) ProtoMessage() {}
+
+func (x *ClientAddress) ProtoReflect() protoreflect.Message {
+	mi := &file_lbd_v1_resource_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ClientAddress.ProtoReflect.Descriptor instead.
+func (*ClientAddress) Descriptor() ([]byte, []int) {
+	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{14}
+}
+
 // Backend is one server process behind lbd.
 type Backend struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// "host:port". Unique within the pool. A host name is resolved by each node.
+	// "host:port". Unique within the pool. A host name is resolved by each node at start and every 30 s; the last good answer stays.
 	Address string `protobuf:"bytes,1,opt,name=address,proto3" json:"address,omitempty"`
 	// 0 (no new requests) to 256; default 1.
-	Weight        *int32 `protobuf:"varint,2,opt,name=weight,proto3,oneof" json:"weight,omitempty"`
+	Weight *int32 `protobuf:"varint,2,opt,name=weight,proto3,oneof" json:"weight,omitempty"`
+	// Whether it takes requests only while no other backend of the pool is eligible. Default false.
+	Backup        bool `protobuf:"varint,3,opt,name=backup,proto3" json:"backup,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Backend) Reset() {
 	*x = Backend{}
-	mi := &file_lbd_v1_resource_proto_msgTypes[12]
+	mi := &file_lbd_v1_resource_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1464,7 +1991,7 @@ func (x *Backend) String() string {
 func (*Backend) ProtoMessage() {}
 
 func (x *Backend) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_v1_resource_proto_msgTypes[12]
+	mi := &file_lbd_v1_resource_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1477,7 +2004,7 @@ func (x *Backend) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Backend.ProtoReflect.Descriptor instead.
 func (*Backend) Descriptor() ([]byte, []int) {
-	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{12}
+	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Backend) GetAddress() string {
@@ -1494,6 +2021,462 @@ func (x *Backend) GetWeight() int32 {
 	return 0
 }
 
+func (x *Backend) GetBackup() bool {
+	if x != nil {
+		return x.Backup
+	}
+	return false
+}
+
+// Discovery finds backends by DNS, at start and every 30 s; the last good answer stays. Either host and port, or srv.
+type Discovery struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Every address of this name is a backend.
+	Host string `protobuf:"bytes,1,opt,name=host,proto3" json:"host,omitempty"`
+	// 1 to 65535; with host.
+	Port int32 `protobuf:"varint,2,opt,name=port,proto3" json:"port,omitempty"`
+	// An SRV name, as "_http._tcp.shop.example.com": weights count, and all but the lowest priority are backups.
+	Srv           string `protobuf:"bytes,3,opt,name=srv,proto3" json:"srv,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Discovery) Reset() {
+	*x = Discovery{}
+	mi := &file_lbd_v1_resource_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Discovery) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Discovery) ProtoMessage() {}
+
+func (x *Discovery) ProtoReflect() protoreflect.Message {
+	mi := &file_lbd_v1_resource_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Discovery.ProtoReflect.Descriptor instead.
+func (*Discovery) Descriptor() ([]byte, []int) {
+	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *Discovery) GetHost() string {
+	if x != nil {
+		return x.Host
+	}
+	return ""
+}
+
+func (x *Discovery) GetPort() int32 {
+	if x != nil {
+		return x.Port
+	}
+	return 0
+}
+
+func (x *Discovery) GetSrv() string {
+	if x != nil {
+		return x.Srv
+	}
+	return ""
+}
+
+// Ejection takes a backend out when requests to it fail in a row: no connection, a connection that breaks before the answer is whole,
+// no answer in time, or a status of 500 to 599.
+type Ejection struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// 1 to 1000; default 5.
+	ConsecutiveErrors int32 `protobuf:"varint,1,opt,name=consecutive_errors,json=consecutiveErrors,proto3" json:"consecutive_errors,omitempty"`
+	// How long, times the number of ejections in a row, up to ten times. 1s to 1h; default 30s.
+	BaseTime *durationpb.Duration `protobuf:"bytes,2,opt,name=base_time,json=baseTime,proto3" json:"base_time,omitempty"`
+	// Share of a pool's backends that may be ejected at a time, but at least one of several. 1 to 100; default 50.
+	MaxPercent    int32 `protobuf:"varint,3,opt,name=max_percent,json=maxPercent,proto3" json:"max_percent,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Ejection) Reset() {
+	*x = Ejection{}
+	mi := &file_lbd_v1_resource_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Ejection) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Ejection) ProtoMessage() {}
+
+func (x *Ejection) ProtoReflect() protoreflect.Message {
+	mi := &file_lbd_v1_resource_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Ejection.ProtoReflect.Descriptor instead.
+func (*Ejection) Descriptor() ([]byte, []int) {
+	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *Ejection) GetConsecutiveErrors() int32 {
+	if x != nil {
+		return x.ConsecutiveErrors
+	}
+	return 0
+}
+
+func (x *Ejection) GetBaseTime() *durationpb.Duration {
+	if x != nil {
+		return x.BaseTime
+	}
+	return nil
+}
+
+func (x *Ejection) GetMaxPercent() int32 {
+	if x != nil {
+		return x.MaxPercent
+	}
+	return 0
+}
+
+// BackendTls is how backends are spoken to in TLS. Their certificates are always verified.
+type BackendTls struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Name that is asked for (SNI) and verified. Default: the host of the backend's address.
+	ServerName string `protobuf:"bytes,1,opt,name=server_name,json=serverName,proto3" json:"server_name,omitempty"`
+	// Name of a trust bundle. Default: the system's CAs.
+	TrustBundle string `protobuf:"bytes,2,opt,name=trust_bundle,json=trustBundle,proto3" json:"trust_bundle,omitempty"`
+	// Name of a certificate that lbd shows if it is asked for one. Default: none.
+	ClientCertificate string `protobuf:"bytes,3,opt,name=client_certificate,json=clientCertificate,proto3" json:"client_certificate,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
+}
+
+func (x *BackendTls) Reset() {
+	*x = BackendTls{}
+	mi := &file_lbd_v1_resource_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BackendTls) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BackendTls) ProtoMessage() {}
+
+func (x *BackendTls) ProtoReflect() protoreflect.Message {
+	mi := &file_lbd_v1_resource_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BackendTls.ProtoReflect.Descriptor instead.
+func (*BackendTls) Descriptor() ([]byte, []int) {
+	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *BackendTls) GetServerName() string {
+	if x != nil {
+		return x.ServerName
+	}
+	return ""
+}
+
+func (x *BackendTls) GetTrustBundle() string {
+	if x != nil {
+		return x.TrustBundle
+	}
+	return ""
+}
+
+func (x *BackendTls) GetClientCertificate() string {
+	if x != nil {
+		return x.ClientCertificate
+	}
+	return ""
+}
+
+// PoolConnections bound the connections to each backend, on each node, over all its loops.
+type PoolConnections struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// 1 to 1048576; default: no limit. What comes beyond waits in the queue.
+	MaxPerBackend int32 `protobuf:"varint,1,opt,name=max_per_backend,json=maxPerBackend,proto3" json:"max_per_backend,omitempty"`
+	// Kept without a request. 0 (none) to 1048576; default 4096.
+	IdlePerBackend *int32 `protobuf:"varint,2,opt,name=idle_per_backend,json=idlePerBackend,proto3,oneof" json:"idle_per_backend,omitempty"`
+	// How long. 10ms to 1h; default 4s, or a second less than the backend's Keep-Alive says, if that is less.
+	IdleTimeout *durationpb.Duration `protobuf:"bytes,3,opt,name=idle_timeout,json=idleTimeout,proto3" json:"idle_timeout,omitempty"`
+	// Requests on one connection, which is then closed. 1 to 1000000000; default: no limit.
+	Requests int32 `protobuf:"varint,4,opt,name=requests,proto3" json:"requests,omitempty"`
+	// How old a connection may be and be given another request. 1s to 24h; default: no limit.
+	Age           *durationpb.Duration `protobuf:"bytes,5,opt,name=age,proto3" json:"age,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PoolConnections) Reset() {
+	*x = PoolConnections{}
+	mi := &file_lbd_v1_resource_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PoolConnections) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PoolConnections) ProtoMessage() {}
+
+func (x *PoolConnections) ProtoReflect() protoreflect.Message {
+	mi := &file_lbd_v1_resource_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PoolConnections.ProtoReflect.Descriptor instead.
+func (*PoolConnections) Descriptor() ([]byte, []int) {
+	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *PoolConnections) GetMaxPerBackend() int32 {
+	if x != nil {
+		return x.MaxPerBackend
+	}
+	return 0
+}
+
+func (x *PoolConnections) GetIdlePerBackend() int32 {
+	if x != nil && x.IdlePerBackend != nil {
+		return *x.IdlePerBackend
+	}
+	return 0
+}
+
+func (x *PoolConnections) GetIdleTimeout() *durationpb.Duration {
+	if x != nil {
+		return x.IdleTimeout
+	}
+	return nil
+}
+
+func (x *PoolConnections) GetRequests() int32 {
+	if x != nil {
+		return x.Requests
+	}
+	return 0
+}
+
+func (x *PoolConnections) GetAge() *durationpb.Duration {
+	if x != nil {
+		return x.Age
+	}
+	return nil
+}
+
+// Queue holds requests that wait for a backend's connection, first come first served.
+type Queue struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// At a time, for each backend of the pool on each node. 1 to 100000; default 100. Answer beyond: 503 at once.
+	Length int32 `protobuf:"varint,1,opt,name=length,proto3" json:"length,omitempty"`
+	// 10ms to 10m; default 2s. Answer beyond: 503.
+	Timeout       *durationpb.Duration `protobuf:"bytes,2,opt,name=timeout,proto3" json:"timeout,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Queue) Reset() {
+	*x = Queue{}
+	mi := &file_lbd_v1_resource_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Queue) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Queue) ProtoMessage() {}
+
+func (x *Queue) ProtoReflect() protoreflect.Message {
+	mi := &file_lbd_v1_resource_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Queue.ProtoReflect.Descriptor instead.
+func (*Queue) Descriptor() ([]byte, []int) {
+	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *Queue) GetLength() int32 {
+	if x != nil {
+		return x.Length
+	}
+	return 0
+}
+
+func (x *Queue) GetTimeout() *durationpb.Duration {
+	if x != nil {
+		return x.Timeout
+	}
+	return nil
+}
+
+// SessionPersistence binds a client to a backend by a cookie that lbd sets. It names the backend alike on every node and holds no address.
+type SessionPersistence struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The cookie's name. Required.
+	Cookie string `protobuf:"bytes,1,opt,name=cookie,proto3" json:"cookie,omitempty"`
+	// Without a request for this long the binding ends. 1s to 8760h; default: never.
+	IdleTimeout *durationpb.Duration `protobuf:"bytes,2,opt,name=idle_timeout,json=idleTimeout,proto3" json:"idle_timeout,omitempty"`
+	// This long after it was made it ends. 1s to 8760h; default: never.
+	AbsoluteTimeout *durationpb.Duration `protobuf:"bytes,3,opt,name=absolute_timeout,json=absoluteTimeout,proto3" json:"absolute_timeout,omitempty"`
+	// The cookie's SameSite attribute. Default LAX.
+	SameSite      SameSite `protobuf:"varint,4,opt,name=same_site,json=sameSite,proto3,enum=lbd.v1.SameSite" json:"same_site,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SessionPersistence) Reset() {
+	*x = SessionPersistence{}
+	mi := &file_lbd_v1_resource_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SessionPersistence) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SessionPersistence) ProtoMessage() {}
+
+func (x *SessionPersistence) ProtoReflect() protoreflect.Message {
+	mi := &file_lbd_v1_resource_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SessionPersistence.ProtoReflect.Descriptor instead.
+func (*SessionPersistence) Descriptor() ([]byte, []int) {
+	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *SessionPersistence) GetCookie() string {
+	if x != nil {
+		return x.Cookie
+	}
+	return ""
+}
+
+func (x *SessionPersistence) GetIdleTimeout() *durationpb.Duration {
+	if x != nil {
+		return x.IdleTimeout
+	}
+	return nil
+}
+
+func (x *SessionPersistence) GetAbsoluteTimeout() *durationpb.Duration {
+	if x != nil {
+		return x.AbsoluteTimeout
+	}
+	return nil
+}
+
+func (x *SessionPersistence) GetSameSite() SameSite {
+	if x != nil {
+		return x.SameSite
+	}
+	return SameSite_SAME_SITE_UNSPECIFIED
+}
+
+// FailOpen sends requests to all backends alike, whatever their health, while too few are healthy.
+type FailOpen struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// While less than this share of the pool's backends is eligible. 1 to 100. Required.
+	BelowPercent  int32 `protobuf:"varint,1,opt,name=below_percent,json=belowPercent,proto3" json:"below_percent,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FailOpen) Reset() {
+	*x = FailOpen{}
+	mi := &file_lbd_v1_resource_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FailOpen) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FailOpen) ProtoMessage() {}
+
+func (x *FailOpen) ProtoReflect() protoreflect.Message {
+	mi := &file_lbd_v1_resource_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FailOpen.ProtoReflect.Descriptor instead.
+func (*FailOpen) Descriptor() ([]byte, []int) {
+	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *FailOpen) GetBelowPercent() int32 {
+	if x != nil {
+		return x.BelowPercent
+	}
+	return 0
+}
+
 // HealthCheck says how each node asks whether a backend is alive. Exactly one kind of check.
 type HealthCheck struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1501,6 +2484,7 @@ type HealthCheck struct {
 	//
 	//	*HealthCheck_Http
 	//	*HealthCheck_Tcp
+	//	*HealthCheck_Tls
 	Check isHealthCheck_Check `protobuf_oneof:"check"`
 	// Between two checks of one backend, jittered by 10 %. 100ms to 1h; default 5s.
 	Interval *durationpb.Duration `protobuf:"bytes,3,opt,name=interval,proto3" json:"interval,omitempty"`
@@ -1509,14 +2493,22 @@ type HealthCheck struct {
 	// Successes in a row that bring a backend up. 1 to 100; default 2.
 	Rise int32 `protobuf:"varint,5,opt,name=rise,proto3" json:"rise,omitempty"`
 	// Failures in a row that take it down. 1 to 100; default 3.
-	Fall          int32 `protobuf:"varint,6,opt,name=fall,proto3" json:"fall,omitempty"`
+	Fall int32 `protobuf:"varint,6,opt,name=fall,proto3" json:"fall,omitempty"`
+	// The port that is asked. 1 to 65535; default: the backend's.
+	Port int32 `protobuf:"varint,8,opt,name=port,proto3" json:"port,omitempty"`
+	// In place of interval while the backend is down. 100ms to 1h; default: interval.
+	DownInterval *durationpb.Duration `protobuf:"bytes,9,opt,name=down_interval,json=downInterval,proto3" json:"down_interval,omitempty"`
+	// What a backend counts as until its first result. Default UP; DOWN keeps a new backend out until `rise` successes.
+	Start HealthStart `protobuf:"varint,10,opt,name=start,proto3,enum=lbd.v1.HealthStart" json:"start,omitempty"`
+	// TLS of the check in place of the pool's. Only for http and tls.
+	TlsOverride   *BackendTls `protobuf:"bytes,11,opt,name=tls_override,json=tlsOverride,proto3" json:"tls_override,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *HealthCheck) Reset() {
 	*x = HealthCheck{}
-	mi := &file_lbd_v1_resource_proto_msgTypes[13]
+	mi := &file_lbd_v1_resource_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1528,7 +2520,7 @@ func (x *HealthCheck) String() string {
 func (*HealthCheck) ProtoMessage() {}
 
 func (x *HealthCheck) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_v1_resource_proto_msgTypes[13]
+	mi := &file_lbd_v1_resource_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1541,7 +2533,7 @@ func (x *HealthCheck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HealthCheck.ProtoReflect.Descriptor instead.
 func (*HealthCheck) Descriptor() ([]byte, []int) {
-	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{13}
+	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *HealthCheck) GetCheck() isHealthCheck_Check {
@@ -1564,6 +2556,15 @@ func (x *HealthCheck) GetTcp() *TcpCheck {
 	if x != nil {
 		if x, ok := x.Check.(*HealthCheck_Tcp); ok {
 			return x.Tcp
+		}
+	}
+	return nil
+}
+
+func (x *HealthCheck) GetTls() *TlsCheck {
+	if x != nil {
+		if x, ok := x.Check.(*HealthCheck_Tls); ok {
+			return x.Tls
 		}
 	}
 	return nil
@@ -1597,11 +2598,40 @@ func (x *HealthCheck) GetFall() int32 {
 	return 0
 }
 
+func (x *HealthCheck) GetPort() int32 {
+	if x != nil {
+		return x.Port
+	}
+	return 0
+}
+
+func (x *HealthCheck) GetDownInterval() *durationpb.Duration {
+	if x != nil {
+		return x.DownInterval
+	}
+	return nil
+}
+
+func (x *HealthCheck) GetStart() HealthStart {
+	if x != nil {
+		return x.Start
+	}
+	return HealthStart_HEALTH_START_UNSPECIFIED
+}
+
+func (x *HealthCheck) GetTlsOverride() *BackendTls {
+	if x != nil {
+		return x.TlsOverride
+	}
+	return nil
+}
+
 type isHealthCheck_Check interface {
 	isHealthCheck_Check()
 }
 
 type HealthCheck_Http struct {
+	// In TLS where the pool has tls.
 	Http *HttpCheck `protobuf:"bytes,1,opt,name=http,proto3,oneof"`
 }
 
@@ -1609,11 +2639,17 @@ type HealthCheck_Tcp struct {
 	Tcp *TcpCheck `protobuf:"bytes,2,opt,name=tcp,proto3,oneof"`
 }
 
+type HealthCheck_Tls struct {
+	Tls *TlsCheck `protobuf:"bytes,7,opt,name=tls,proto3,oneof"`
+}
+
 func (*HealthCheck_Http) isHealthCheck_Check() {}
 
 func (*HealthCheck_Tcp) isHealthCheck_Check() {}
 
-// HttpCheck sends one HTTP/1.1 GET on a fresh connection.
+func (*HealthCheck_Tls) isHealthCheck_Check() {}
+
+// HttpCheck sends one HTTP/1.1 request on a fresh connection.
 type HttpCheck struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Starts with '/'. Default "/".
@@ -1621,14 +2657,20 @@ type HttpCheck struct {
 	// The Host header. Default: the backend's address.
 	Host string `protobuf:"bytes,2,opt,name=host,proto3" json:"host,omitempty"`
 	// Codes ("204") and classes ("2xx") that count as healthy. Default ["2xx", "3xx"].
-	ExpectStatus  []string `protobuf:"bytes,3,rep,name=expect_status,json=expectStatus,proto3" json:"expect_status,omitempty"`
+	ExpectStatus []string `protobuf:"bytes,3,rep,name=expect_status,json=expectStatus,proto3" json:"expect_status,omitempty"`
+	// GET, HEAD, OPTIONS or POST; default GET.
+	Method string `protobuf:"bytes,4,opt,name=method,proto3" json:"method,omitempty"`
+	// More request fields, at most 16.
+	Headers map[string]string `protobuf:"bytes,5,rep,name=headers,proto3" json:"headers,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// Text that the first 64 KiB of the answer's body must hold. At most 1 KiB; default: any body.
+	ExpectBody    string `protobuf:"bytes,6,opt,name=expect_body,json=expectBody,proto3" json:"expect_body,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *HttpCheck) Reset() {
 	*x = HttpCheck{}
-	mi := &file_lbd_v1_resource_proto_msgTypes[14]
+	mi := &file_lbd_v1_resource_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1640,7 +2682,7 @@ func (x *HttpCheck) String() string {
 func (*HttpCheck) ProtoMessage() {}
 
 func (x *HttpCheck) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_v1_resource_proto_msgTypes[14]
+	mi := &file_lbd_v1_resource_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1653,7 +2695,7 @@ func (x *HttpCheck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HttpCheck.ProtoReflect.Descriptor instead.
 func (*HttpCheck) Descriptor() ([]byte, []int) {
-	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{14}
+	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *HttpCheck) GetPath() string {
@@ -1677,6 +2719,27 @@ func (x *HttpCheck) GetExpectStatus() []string {
 	return nil
 }
 
+func (x *HttpCheck) GetMethod() string {
+	if x != nil {
+		return x.Method
+	}
+	return ""
+}
+
+func (x *HttpCheck) GetHeaders() map[string]string {
+	if x != nil {
+		return x.Headers
+	}
+	return nil
+}
+
+func (x *HttpCheck) GetExpectBody() string {
+	if x != nil {
+		return x.ExpectBody
+	}
+	return ""
+}
+
 // TcpCheck opens a connection and closes it.
 type TcpCheck struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1686,7 +2749,7 @@ type TcpCheck struct {
 
 func (x *TcpCheck) Reset() {
 	*x = TcpCheck{}
-	mi := &file_lbd_v1_resource_proto_msgTypes[15]
+	mi := &file_lbd_v1_resource_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1698,7 +2761,7 @@ func (x *TcpCheck) String() string {
 func (*TcpCheck) ProtoMessage() {}
 
 func (x *TcpCheck) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_v1_resource_proto_msgTypes[15]
+	mi := &file_lbd_v1_resource_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1711,7 +2774,44 @@ func (x *TcpCheck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TcpCheck.ProtoReflect.Descriptor instead.
 func (*TcpCheck) Descriptor() ([]byte, []int) {
-	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{15}
+	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{25}
+}
+
+// TlsCheck opens a connection, makes a TLS handshake with verification and closes it.
+type TlsCheck struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TlsCheck) Reset() {
+	*x = TlsCheck{}
+	mi := &file_lbd_v1_resource_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TlsCheck) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TlsCheck) ProtoMessage() {}
+
+func (x *TlsCheck) ProtoReflect() protoreflect.Message {
+	mi := &file_lbd_v1_resource_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TlsCheck.ProtoReflect.Descriptor instead.
+func (*TlsCheck) Descriptor() ([]byte, []int) {
+	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{26}
 }
 
 // Route says what happens to requests that it matches. Exactly one action.
@@ -1730,19 +2830,30 @@ type Route struct {
 	//
 	//	*Route_Forward
 	//	*Route_Respond
+	//	*Route_Redirect
 	Action isRoute_Action `protobuf_oneof:"action"`
 	// Names of policies that its requests must keep to, at most 16.
 	Policies []string `protobuf:"bytes,8,rep,name=policies,proto3" json:"policies,omitempty"`
 	// Whether a path may hold an encoded slash or backslash (%2F, %5C), which stays encoded for the match and for the backend.
 	// Default false: 400, since some backends decode it and then see another path than the one that was matched.
 	AllowEncodedSlash bool `protobuf:"varint,9,opt,name=allow_encoded_slash,json=allowEncodedSlash,proto3" json:"allow_encoded_slash,omitempty"`
-	unknownFields     protoimpl.UnknownFields
-	sizeCache         protoimpl.SizeCache
+	// Of routes for the same host the higher one is asked first, whatever their paths. -1000 to 1000; default 0.
+	Priority int32 `protobuf:"varint,10,opt,name=priority,proto3" json:"priority,omitempty"`
+	// What changes in the request's fields on its way to the backend.
+	RequestHeaders *HeaderChanges `protobuf:"bytes,12,opt,name=request_headers,json=requestHeaders,proto3" json:"request_headers,omitempty"`
+	// What changes in the answer's fields on their way to the client, in lbd's own answers too.
+	ResponseHeaders *HeaderChanges `protobuf:"bytes,13,opt,name=response_headers,json=responseHeaders,proto3" json:"response_headers,omitempty"`
+	// Bodies for lbd's own errors on this route, at most 16; the first that names the status counts.
+	ErrorPages []*ErrorPage `protobuf:"bytes,14,rep,name=error_pages,json=errorPages,proto3" json:"error_pages,omitempty"`
+	// While present, requests are answered 503 in place of the action.
+	Maintenance   *Maintenance `protobuf:"bytes,15,opt,name=maintenance,proto3" json:"maintenance,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Route) Reset() {
 	*x = Route{}
-	mi := &file_lbd_v1_resource_proto_msgTypes[16]
+	mi := &file_lbd_v1_resource_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1754,7 +2865,7 @@ func (x *Route) String() string {
 func (*Route) ProtoMessage() {}
 
 func (x *Route) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_v1_resource_proto_msgTypes[16]
+	mi := &file_lbd_v1_resource_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1767,7 +2878,7 @@ func (x *Route) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Route.ProtoReflect.Descriptor instead.
 func (*Route) Descriptor() ([]byte, []int) {
-	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{16}
+	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Route) GetName() string {
@@ -1830,6 +2941,15 @@ func (x *Route) GetRespond() *Respond {
 	return nil
 }
 
+func (x *Route) GetRedirect() *Redirect {
+	if x != nil {
+		if x, ok := x.Action.(*Route_Redirect); ok {
+			return x.Redirect
+		}
+	}
+	return nil
+}
+
 func (x *Route) GetPolicies() []string {
 	if x != nil {
 		return x.Policies
@@ -1844,6 +2964,41 @@ func (x *Route) GetAllowEncodedSlash() bool {
 	return false
 }
 
+func (x *Route) GetPriority() int32 {
+	if x != nil {
+		return x.Priority
+	}
+	return 0
+}
+
+func (x *Route) GetRequestHeaders() *HeaderChanges {
+	if x != nil {
+		return x.RequestHeaders
+	}
+	return nil
+}
+
+func (x *Route) GetResponseHeaders() *HeaderChanges {
+	if x != nil {
+		return x.ResponseHeaders
+	}
+	return nil
+}
+
+func (x *Route) GetErrorPages() []*ErrorPage {
+	if x != nil {
+		return x.ErrorPages
+	}
+	return nil
+}
+
+func (x *Route) GetMaintenance() *Maintenance {
+	if x != nil {
+		return x.Maintenance
+	}
+	return nil
+}
+
 type isRoute_Action interface {
 	isRoute_Action()
 }
@@ -1856,21 +3011,31 @@ type Route_Respond struct {
 	Respond *Respond `protobuf:"bytes,7,opt,name=respond,proto3,oneof"`
 }
 
+type Route_Redirect struct {
+	Redirect *Redirect `protobuf:"bytes,11,opt,name=redirect,proto3,oneof"`
+}
+
 func (*Route_Forward) isRoute_Action() {}
 
 func (*Route_Respond) isRoute_Action() {}
 
-// RouteMatch is a set of conditions that all must hold.
+func (*Route_Redirect) isRoute_Action() {}
+
+// RouteMatch is a set of conditions that all must hold. At most 16 headers and 16 query parameters.
 type RouteMatch struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Path          *PathMatch             `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Path  *PathMatch             `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
+	// Any of them: "GET", … Upper case. None: any method.
+	Methods       []string      `protobuf:"bytes,2,rep,name=methods,proto3" json:"methods,omitempty"`
+	Headers       []*FieldMatch `protobuf:"bytes,3,rep,name=headers,proto3" json:"headers,omitempty"`
+	Query         []*FieldMatch `protobuf:"bytes,4,rep,name=query,proto3" json:"query,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *RouteMatch) Reset() {
 	*x = RouteMatch{}
-	mi := &file_lbd_v1_resource_proto_msgTypes[17]
+	mi := &file_lbd_v1_resource_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1882,7 +3047,7 @@ func (x *RouteMatch) String() string {
 func (*RouteMatch) ProtoMessage() {}
 
 func (x *RouteMatch) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_v1_resource_proto_msgTypes[17]
+	mi := &file_lbd_v1_resource_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1895,7 +3060,7 @@ func (x *RouteMatch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RouteMatch.ProtoReflect.Descriptor instead.
 func (*RouteMatch) Descriptor() ([]byte, []int) {
-	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{17}
+	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *RouteMatch) GetPath() *PathMatch {
@@ -1905,6 +3070,163 @@ func (x *RouteMatch) GetPath() *PathMatch {
 	return nil
 }
 
+func (x *RouteMatch) GetMethods() []string {
+	if x != nil {
+		return x.Methods
+	}
+	return nil
+}
+
+func (x *RouteMatch) GetHeaders() []*FieldMatch {
+	if x != nil {
+		return x.Headers
+	}
+	return nil
+}
+
+func (x *RouteMatch) GetQuery() []*FieldMatch {
+	if x != nil {
+		return x.Query
+	}
+	return nil
+}
+
+// FieldMatch is a condition on a request field or on a query parameter. One of exact, prefix, regex, present; none is `present: true`. A
+// condition on what is there several times holds if one of the values fulfils it.
+type FieldMatch struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Of the field (any case) or of the parameter (exactly, decoded). Required.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// Types that are valid to be assigned to Match:
+	//
+	//	*FieldMatch_Exact
+	//	*FieldMatch_Prefix
+	//	*FieldMatch_Regex
+	//	*FieldMatch_Present
+	Match isFieldMatch_Match `protobuf_oneof:"match"`
+	// Whether the condition must not hold. Default false.
+	Invert        bool `protobuf:"varint,6,opt,name=invert,proto3" json:"invert,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FieldMatch) Reset() {
+	*x = FieldMatch{}
+	mi := &file_lbd_v1_resource_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FieldMatch) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FieldMatch) ProtoMessage() {}
+
+func (x *FieldMatch) ProtoReflect() protoreflect.Message {
+	mi := &file_lbd_v1_resource_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FieldMatch.ProtoReflect.Descriptor instead.
+func (*FieldMatch) Descriptor() ([]byte, []int) {
+	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *FieldMatch) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *FieldMatch) GetMatch() isFieldMatch_Match {
+	if x != nil {
+		return x.Match
+	}
+	return nil
+}
+
+func (x *FieldMatch) GetExact() string {
+	if x != nil {
+		if x, ok := x.Match.(*FieldMatch_Exact); ok {
+			return x.Exact
+		}
+	}
+	return ""
+}
+
+func (x *FieldMatch) GetPrefix() string {
+	if x != nil {
+		if x, ok := x.Match.(*FieldMatch_Prefix); ok {
+			return x.Prefix
+		}
+	}
+	return ""
+}
+
+func (x *FieldMatch) GetRegex() string {
+	if x != nil {
+		if x, ok := x.Match.(*FieldMatch_Regex); ok {
+			return x.Regex
+		}
+	}
+	return ""
+}
+
+func (x *FieldMatch) GetPresent() bool {
+	if x != nil {
+		if x, ok := x.Match.(*FieldMatch_Present); ok {
+			return x.Present
+		}
+	}
+	return false
+}
+
+func (x *FieldMatch) GetInvert() bool {
+	if x != nil {
+		return x.Invert
+	}
+	return false
+}
+
+type isFieldMatch_Match interface {
+	isFieldMatch_Match()
+}
+
+type FieldMatch_Exact struct {
+	Exact string `protobuf:"bytes,2,opt,name=exact,proto3,oneof"`
+}
+
+type FieldMatch_Prefix struct {
+	Prefix string `protobuf:"bytes,3,opt,name=prefix,proto3,oneof"`
+}
+
+type FieldMatch_Regex struct {
+	// RE2, matched against the whole value. At most 1 KiB.
+	Regex string `protobuf:"bytes,4,opt,name=regex,proto3,oneof"`
+}
+
+type FieldMatch_Present struct {
+	// Whether it is there at all.
+	Present bool `protobuf:"varint,5,opt,name=present,proto3,oneof"`
+}
+
+func (*FieldMatch_Exact) isFieldMatch_Match() {}
+
+func (*FieldMatch_Prefix) isFieldMatch_Match() {}
+
+func (*FieldMatch_Regex) isFieldMatch_Match() {}
+
+func (*FieldMatch_Present) isFieldMatch_Match() {}
+
 // PathMatch is a condition on the normalised path.
 type PathMatch struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1912,6 +3234,7 @@ type PathMatch struct {
 	//
 	//	*PathMatch_Exact
 	//	*PathMatch_Prefix
+	//	*PathMatch_Regex
 	Match         isPathMatch_Match `protobuf_oneof:"match"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1919,7 +3242,7 @@ type PathMatch struct {
 
 func (x *PathMatch) Reset() {
 	*x = PathMatch{}
-	mi := &file_lbd_v1_resource_proto_msgTypes[18]
+	mi := &file_lbd_v1_resource_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1931,7 +3254,7 @@ func (x *PathMatch) String() string {
 func (*PathMatch) ProtoMessage() {}
 
 func (x *PathMatch) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_v1_resource_proto_msgTypes[18]
+	mi := &file_lbd_v1_resource_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1944,7 +3267,7 @@ func (x *PathMatch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PathMatch.ProtoReflect.Descriptor instead.
 func (*PathMatch) Descriptor() ([]byte, []int) {
-	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{18}
+	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *PathMatch) GetMatch() isPathMatch_Match {
@@ -1972,6 +3295,15 @@ func (x *PathMatch) GetPrefix() string {
 	return ""
 }
 
+func (x *PathMatch) GetRegex() string {
+	if x != nil {
+		if x, ok := x.Match.(*PathMatch_Regex); ok {
+			return x.Regex
+		}
+	}
+	return ""
+}
+
 type isPathMatch_Match interface {
 	isPathMatch_Match()
 }
@@ -1986,24 +3318,34 @@ type PathMatch_Prefix struct {
 	Prefix string `protobuf:"bytes,2,opt,name=prefix,proto3,oneof"`
 }
 
+type PathMatch_Regex struct {
+	// RE2, matched against the whole path. At most 1 KiB.
+	Regex string `protobuf:"bytes,3,opt,name=regex,proto3,oneof"`
+}
+
 func (*PathMatch_Exact) isPathMatch_Match() {}
 
 func (*PathMatch_Prefix) isPathMatch_Match() {}
 
+func (*PathMatch_Regex) isPathMatch_Match() {}
+
 // Forward sends the request to a pool.
 type Forward struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Exactly one.
-	Pools         []*ForwardPool   `protobuf:"bytes,1,rep,name=pools,proto3" json:"pools,omitempty"`
-	Timeouts      *ForwardTimeouts `protobuf:"bytes,2,opt,name=timeouts,proto3" json:"timeouts,omitempty"`
-	Retry         *Retry           `protobuf:"bytes,3,opt,name=retry,proto3" json:"retry,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	// 1 to 16; of several each gets its share.
+	Pools    []*ForwardPool   `protobuf:"bytes,1,rep,name=pools,proto3" json:"pools,omitempty"`
+	Timeouts *ForwardTimeouts `protobuf:"bytes,2,opt,name=timeouts,proto3" json:"timeouts,omitempty"`
+	Retry    *Retry           `protobuf:"bytes,3,opt,name=retry,proto3" json:"retry,omitempty"`
+	// Keeps a client with the pool that it had. Absent: off.
+	SplitPersistence *SplitPersistence `protobuf:"bytes,4,opt,name=split_persistence,json=splitPersistence,proto3" json:"split_persistence,omitempty"`
+	Rewrite          *Rewrite          `protobuf:"bytes,5,opt,name=rewrite,proto3" json:"rewrite,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *Forward) Reset() {
 	*x = Forward{}
-	mi := &file_lbd_v1_resource_proto_msgTypes[19]
+	mi := &file_lbd_v1_resource_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2015,7 +3357,7 @@ func (x *Forward) String() string {
 func (*Forward) ProtoMessage() {}
 
 func (x *Forward) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_v1_resource_proto_msgTypes[19]
+	mi := &file_lbd_v1_resource_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2028,7 +3370,7 @@ func (x *Forward) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Forward.ProtoReflect.Descriptor instead.
 func (*Forward) Descriptor() ([]byte, []int) {
-	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{19}
+	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Forward) GetPools() []*ForwardPool {
@@ -2052,17 +3394,33 @@ func (x *Forward) GetRetry() *Retry {
 	return nil
 }
 
-// ForwardPool names a pool.
+func (x *Forward) GetSplitPersistence() *SplitPersistence {
+	if x != nil {
+		return x.SplitPersistence
+	}
+	return nil
+}
+
+func (x *Forward) GetRewrite() *Rewrite {
+	if x != nil {
+		return x.Rewrite
+	}
+	return nil
+}
+
+// ForwardPool names a pool and its share.
 type ForwardPool struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Pool          string                 `protobuf:"bytes,1,opt,name=pool,proto3" json:"pool,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Pool  string                 `protobuf:"bytes,1,opt,name=pool,proto3" json:"pool,omitempty"`
+	// 0 (no new requests) to 1000000; default 1. Not all may be 0.
+	Weight        *int32 `protobuf:"varint,2,opt,name=weight,proto3,oneof" json:"weight,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ForwardPool) Reset() {
 	*x = ForwardPool{}
-	mi := &file_lbd_v1_resource_proto_msgTypes[20]
+	mi := &file_lbd_v1_resource_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2074,7 +3432,7 @@ func (x *ForwardPool) String() string {
 func (*ForwardPool) ProtoMessage() {}
 
 func (x *ForwardPool) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_v1_resource_proto_msgTypes[20]
+	mi := &file_lbd_v1_resource_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2087,7 +3445,7 @@ func (x *ForwardPool) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForwardPool.ProtoReflect.Descriptor instead.
 func (*ForwardPool) Descriptor() ([]byte, []int) {
-	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{20}
+	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ForwardPool) GetPool() string {
@@ -2095,6 +3453,387 @@ func (x *ForwardPool) GetPool() string {
 		return x.Pool
 	}
 	return ""
+}
+
+func (x *ForwardPool) GetWeight() int32 {
+	if x != nil && x.Weight != nil {
+		return *x.Weight
+	}
+	return 0
+}
+
+// SplitPersistence binds a client to one of a route's pools by a cookie that lbd sets.
+type SplitPersistence struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The cookie's name. Required.
+	Cookie string `protobuf:"bytes,1,opt,name=cookie,proto3" json:"cookie,omitempty"`
+	// Without a request for this long the binding ends. 1s to 8760h; default: never.
+	IdleTimeout   *durationpb.Duration `protobuf:"bytes,2,opt,name=idle_timeout,json=idleTimeout,proto3" json:"idle_timeout,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SplitPersistence) Reset() {
+	*x = SplitPersistence{}
+	mi := &file_lbd_v1_resource_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SplitPersistence) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SplitPersistence) ProtoMessage() {}
+
+func (x *SplitPersistence) ProtoReflect() protoreflect.Message {
+	mi := &file_lbd_v1_resource_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SplitPersistence.ProtoReflect.Descriptor instead.
+func (*SplitPersistence) Descriptor() ([]byte, []int) {
+	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{33}
+}
+
+func (x *SplitPersistence) GetCookie() string {
+	if x != nil {
+		return x.Cookie
+	}
+	return ""
+}
+
+func (x *SplitPersistence) GetIdleTimeout() *durationpb.Duration {
+	if x != nil {
+		return x.IdleTimeout
+	}
+	return nil
+}
+
+// Rewrite is what the backend sees in place of what the client sent.
+type Rewrite struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Host field. Default: as it came.
+	Host string `protobuf:"bytes,1,opt,name=host,proto3" json:"host,omitempty"`
+	// In place of the prefix that the route's match names: every match must have a prefix. Starts with '/'.
+	Prefix        string `protobuf:"bytes,2,opt,name=prefix,proto3" json:"prefix,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Rewrite) Reset() {
+	*x = Rewrite{}
+	mi := &file_lbd_v1_resource_proto_msgTypes[34]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Rewrite) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Rewrite) ProtoMessage() {}
+
+func (x *Rewrite) ProtoReflect() protoreflect.Message {
+	mi := &file_lbd_v1_resource_proto_msgTypes[34]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Rewrite.ProtoReflect.Descriptor instead.
+func (*Rewrite) Descriptor() ([]byte, []int) {
+	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{34}
+}
+
+func (x *Rewrite) GetHost() string {
+	if x != nil {
+		return x.Host
+	}
+	return ""
+}
+
+func (x *Rewrite) GetPrefix() string {
+	if x != nil {
+		return x.Prefix
+	}
+	return ""
+}
+
+// Redirect sends the client elsewhere. What is absent stays as in the request; the query always stays.
+type Redirect struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// "http" or "https".
+	Scheme string `protobuf:"bytes,1,opt,name=scheme,proto3" json:"scheme,omitempty"`
+	// A host name or an IP address.
+	Host string `protobuf:"bytes,2,opt,name=host,proto3" json:"host,omitempty"`
+	// 1 to 65535. Default: that of scheme where that is set, else the request's.
+	Port int32 `protobuf:"varint,3,opt,name=port,proto3" json:"port,omitempty"`
+	// The whole path. Starts with '/'.
+	Path string `protobuf:"bytes,4,opt,name=path,proto3" json:"path,omitempty"`
+	// 301, 302, 303, 307 or 308; default 302.
+	Code          int32 `protobuf:"varint,5,opt,name=code,proto3" json:"code,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Redirect) Reset() {
+	*x = Redirect{}
+	mi := &file_lbd_v1_resource_proto_msgTypes[35]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Redirect) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Redirect) ProtoMessage() {}
+
+func (x *Redirect) ProtoReflect() protoreflect.Message {
+	mi := &file_lbd_v1_resource_proto_msgTypes[35]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Redirect.ProtoReflect.Descriptor instead.
+func (*Redirect) Descriptor() ([]byte, []int) {
+	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{35}
+}
+
+func (x *Redirect) GetScheme() string {
+	if x != nil {
+		return x.Scheme
+	}
+	return ""
+}
+
+func (x *Redirect) GetHost() string {
+	if x != nil {
+		return x.Host
+	}
+	return ""
+}
+
+func (x *Redirect) GetPort() int32 {
+	if x != nil {
+		return x.Port
+	}
+	return 0
+}
+
+func (x *Redirect) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
+func (x *Redirect) GetCode() int32 {
+	if x != nil {
+		return x.Code
+	}
+	return 0
+}
+
+// HeaderChanges are done in this order: remove, set, add. At most 32 of each. Framing and connection fields are refused.
+type HeaderChanges struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// In place of every field of that name.
+	Set map[string]string `protobuf:"bytes,1,rep,name=set,proto3" json:"set,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// Beside those that are there.
+	Add           map[string]string `protobuf:"bytes,2,rep,name=add,proto3" json:"add,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Remove        []string          `protobuf:"bytes,3,rep,name=remove,proto3" json:"remove,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HeaderChanges) Reset() {
+	*x = HeaderChanges{}
+	mi := &file_lbd_v1_resource_proto_msgTypes[36]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HeaderChanges) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HeaderChanges) ProtoMessage() {}
+
+func (x *HeaderChanges) ProtoReflect() protoreflect.Message {
+	mi := &file_lbd_v1_resource_proto_msgTypes[36]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HeaderChanges.ProtoReflect.Descriptor instead.
+func (*HeaderChanges) Descriptor() ([]byte, []int) {
+	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{36}
+}
+
+func (x *HeaderChanges) GetSet() map[string]string {
+	if x != nil {
+		return x.Set
+	}
+	return nil
+}
+
+func (x *HeaderChanges) GetAdd() map[string]string {
+	if x != nil {
+		return x.Add
+	}
+	return nil
+}
+
+func (x *HeaderChanges) GetRemove() []string {
+	if x != nil {
+		return x.Remove
+	}
+	return nil
+}
+
+// ErrorPage is a body for errors that lbd itself answers.
+type ErrorPage struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Codes ("503") and classes ("5xx"). At least one.
+	Status []string `protobuf:"bytes,1,rep,name=status,proto3" json:"status,omitempty"`
+	// Default "text/html; charset=utf-8".
+	ContentType string `protobuf:"bytes,2,opt,name=content_type,json=contentType,proto3" json:"content_type,omitempty"`
+	// At most 64 KiB. "{request_id}" and "{status}" in it are replaced.
+	Body          string `protobuf:"bytes,3,opt,name=body,proto3" json:"body,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ErrorPage) Reset() {
+	*x = ErrorPage{}
+	mi := &file_lbd_v1_resource_proto_msgTypes[37]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ErrorPage) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ErrorPage) ProtoMessage() {}
+
+func (x *ErrorPage) ProtoReflect() protoreflect.Message {
+	mi := &file_lbd_v1_resource_proto_msgTypes[37]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ErrorPage.ProtoReflect.Descriptor instead.
+func (*ErrorPage) Descriptor() ([]byte, []int) {
+	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{37}
+}
+
+func (x *ErrorPage) GetStatus() []string {
+	if x != nil {
+		return x.Status
+	}
+	return nil
+}
+
+func (x *ErrorPage) GetContentType() string {
+	if x != nil {
+		return x.ContentType
+	}
+	return ""
+}
+
+func (x *ErrorPage) GetBody() string {
+	if x != nil {
+		return x.Body
+	}
+	return ""
+}
+
+// Maintenance answers 503 for a route without touching its action.
+type Maintenance struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// For clients (Retry-After). 1s to 24h; default 60s.
+	RetryAfter *durationpb.Duration `protobuf:"bytes,1,opt,name=retry_after,json=retryAfter,proto3" json:"retry_after,omitempty"`
+	// Networks whose clients are served all the same, as "10.0.0.0/8" or one address; at most 256.
+	Bypass        []string `protobuf:"bytes,2,rep,name=bypass,proto3" json:"bypass,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Maintenance) Reset() {
+	*x = Maintenance{}
+	mi := &file_lbd_v1_resource_proto_msgTypes[38]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Maintenance) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Maintenance) ProtoMessage() {}
+
+func (x *Maintenance) ProtoReflect() protoreflect.Message {
+	mi := &file_lbd_v1_resource_proto_msgTypes[38]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Maintenance.ProtoReflect.Descriptor instead.
+func (*Maintenance) Descriptor() ([]byte, []int) {
+	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{38}
+}
+
+func (x *Maintenance) GetRetryAfter() *durationpb.Duration {
+	if x != nil {
+		return x.RetryAfter
+	}
+	return nil
+}
+
+func (x *Maintenance) GetBypass() []string {
+	if x != nil {
+		return x.Bypass
+	}
+	return nil
 }
 
 // ForwardTimeouts are how long a request may take on its way.
@@ -2116,7 +3855,7 @@ type ForwardTimeouts struct {
 
 func (x *ForwardTimeouts) Reset() {
 	*x = ForwardTimeouts{}
-	mi := &file_lbd_v1_resource_proto_msgTypes[21]
+	mi := &file_lbd_v1_resource_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2128,7 +3867,7 @@ func (x *ForwardTimeouts) String() string {
 func (*ForwardTimeouts) ProtoMessage() {}
 
 func (x *ForwardTimeouts) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_v1_resource_proto_msgTypes[21]
+	mi := &file_lbd_v1_resource_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2141,7 +3880,7 @@ func (x *ForwardTimeouts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForwardTimeouts.ProtoReflect.Descriptor instead.
 func (*ForwardTimeouts) Descriptor() ([]byte, []int) {
-	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{21}
+	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *ForwardTimeouts) GetFirstByte() *Timeout {
@@ -2195,7 +3934,7 @@ type Retry struct {
 
 func (x *Retry) Reset() {
 	*x = Retry{}
-	mi := &file_lbd_v1_resource_proto_msgTypes[22]
+	mi := &file_lbd_v1_resource_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2207,7 +3946,7 @@ func (x *Retry) String() string {
 func (*Retry) ProtoMessage() {}
 
 func (x *Retry) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_v1_resource_proto_msgTypes[22]
+	mi := &file_lbd_v1_resource_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2220,7 +3959,7 @@ func (x *Retry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Retry.ProtoReflect.Descriptor instead.
 func (*Retry) Descriptor() ([]byte, []int) {
-	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{22}
+	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *Retry) GetAttempts() int32 {
@@ -2273,7 +4012,7 @@ type Respond struct {
 
 func (x *Respond) Reset() {
 	*x = Respond{}
-	mi := &file_lbd_v1_resource_proto_msgTypes[23]
+	mi := &file_lbd_v1_resource_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2285,7 +4024,7 @@ func (x *Respond) String() string {
 func (*Respond) ProtoMessage() {}
 
 func (x *Respond) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_v1_resource_proto_msgTypes[23]
+	mi := &file_lbd_v1_resource_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2298,7 +4037,7 @@ func (x *Respond) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Respond.ProtoReflect.Descriptor instead.
 func (*Respond) Descriptor() ([]byte, []int) {
-	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{23}
+	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *Respond) GetStatus() int32 {
@@ -2331,6 +4070,8 @@ type Policy struct {
 	// Types that are valid to be assigned to Rule:
 	//
 	//	*Policy_BodySize
+	//	*Policy_Addresses
+	//	*Policy_Concurrency
 	Rule          isPolicy_Rule `protobuf_oneof:"rule"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2338,7 +4079,7 @@ type Policy struct {
 
 func (x *Policy) Reset() {
 	*x = Policy{}
-	mi := &file_lbd_v1_resource_proto_msgTypes[24]
+	mi := &file_lbd_v1_resource_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2350,7 +4091,7 @@ func (x *Policy) String() string {
 func (*Policy) ProtoMessage() {}
 
 func (x *Policy) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_v1_resource_proto_msgTypes[24]
+	mi := &file_lbd_v1_resource_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2363,7 +4104,7 @@ func (x *Policy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Policy.ProtoReflect.Descriptor instead.
 func (*Policy) Descriptor() ([]byte, []int) {
-	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{24}
+	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *Policy) GetName() string {
@@ -2396,6 +4137,24 @@ func (x *Policy) GetBodySize() *BodySize {
 	return nil
 }
 
+func (x *Policy) GetAddresses() *Addresses {
+	if x != nil {
+		if x, ok := x.Rule.(*Policy_Addresses); ok {
+			return x.Addresses
+		}
+	}
+	return nil
+}
+
+func (x *Policy) GetConcurrency() *Concurrency {
+	if x != nil {
+		if x, ok := x.Rule.(*Policy_Concurrency); ok {
+			return x.Concurrency
+		}
+	}
+	return nil
+}
+
 type isPolicy_Rule interface {
 	isPolicy_Rule()
 }
@@ -2404,7 +4163,19 @@ type Policy_BodySize struct {
 	BodySize *BodySize `protobuf:"bytes,3,opt,name=body_size,json=bodySize,proto3,oneof"`
 }
 
+type Policy_Addresses struct {
+	Addresses *Addresses `protobuf:"bytes,4,opt,name=addresses,proto3,oneof"`
+}
+
+type Policy_Concurrency struct {
+	Concurrency *Concurrency `protobuf:"bytes,5,opt,name=concurrency,proto3,oneof"`
+}
+
 func (*Policy_BodySize) isPolicy_Rule() {}
+
+func (*Policy_Addresses) isPolicy_Rule() {}
+
+func (*Policy_Concurrency) isPolicy_Rule() {}
 
 // BodySize bounds a request's body. Answer beyond: 413, at once where Content-Length says so, else when that much has come.
 // Of several policies the least counts.
@@ -2418,7 +4189,7 @@ type BodySize struct {
 
 func (x *BodySize) Reset() {
 	*x = BodySize{}
-	mi := &file_lbd_v1_resource_proto_msgTypes[25]
+	mi := &file_lbd_v1_resource_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2430,7 +4201,7 @@ func (x *BodySize) String() string {
 func (*BodySize) ProtoMessage() {}
 
 func (x *BodySize) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_v1_resource_proto_msgTypes[25]
+	mi := &file_lbd_v1_resource_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2443,7 +4214,7 @@ func (x *BodySize) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BodySize.ProtoReflect.Descriptor instead.
 func (*BodySize) Descriptor() ([]byte, []int) {
-	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{25}
+	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *BodySize) GetMaxBytes() int64 {
@@ -2451,6 +4222,187 @@ func (x *BodySize) GetMaxBytes() int64 {
 		return x.MaxBytes
 	}
 	return 0
+}
+
+// Addresses says which clients are served, by address (as a trusted proxy says, or else the peer's). Answer otherwise: 403. A client that
+// is denied is not served even if it is allowed too.
+type Addresses struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Networks, as "10.0.0.0/8" or one address; at most 1024. With any of allow and allow_lists the others are not served.
+	Allow []string `protobuf:"bytes,1,rep,name=allow,proto3" json:"allow,omitempty"`
+	Deny  []string `protobuf:"bytes,2,rep,name=deny,proto3" json:"deny,omitempty"`
+	// Names of address lists, at most 16.
+	AllowLists    []string `protobuf:"bytes,3,rep,name=allow_lists,json=allowLists,proto3" json:"allow_lists,omitempty"`
+	DenyLists     []string `protobuf:"bytes,4,rep,name=deny_lists,json=denyLists,proto3" json:"deny_lists,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Addresses) Reset() {
+	*x = Addresses{}
+	mi := &file_lbd_v1_resource_proto_msgTypes[44]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Addresses) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Addresses) ProtoMessage() {}
+
+func (x *Addresses) ProtoReflect() protoreflect.Message {
+	mi := &file_lbd_v1_resource_proto_msgTypes[44]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Addresses.ProtoReflect.Descriptor instead.
+func (*Addresses) Descriptor() ([]byte, []int) {
+	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{44}
+}
+
+func (x *Addresses) GetAllow() []string {
+	if x != nil {
+		return x.Allow
+	}
+	return nil
+}
+
+func (x *Addresses) GetDeny() []string {
+	if x != nil {
+		return x.Deny
+	}
+	return nil
+}
+
+func (x *Addresses) GetAllowLists() []string {
+	if x != nil {
+		return x.AllowLists
+	}
+	return nil
+}
+
+func (x *Addresses) GetDenyLists() []string {
+	if x != nil {
+		return x.DenyLists
+	}
+	return nil
+}
+
+// Concurrency bounds the requests in flight of all routes that name the policy, on each node. Answer beyond: 503.
+type Concurrency struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// 1 to 1000000. Required.
+	MaxRequests   int32 `protobuf:"varint,1,opt,name=max_requests,json=maxRequests,proto3" json:"max_requests,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Concurrency) Reset() {
+	*x = Concurrency{}
+	mi := &file_lbd_v1_resource_proto_msgTypes[45]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Concurrency) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Concurrency) ProtoMessage() {}
+
+func (x *Concurrency) ProtoReflect() protoreflect.Message {
+	mi := &file_lbd_v1_resource_proto_msgTypes[45]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Concurrency.ProtoReflect.Descriptor instead.
+func (*Concurrency) Descriptor() ([]byte, []int) {
+	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{45}
+}
+
+func (x *Concurrency) GetMaxRequests() int32 {
+	if x != nil {
+		return x.MaxRequests
+	}
+	return 0
+}
+
+// AddressList is a set of networks that policies name.
+type AddressList struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Unique among address lists. Required.
+	Name   string            `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Labels map[string]string `protobuf:"bytes,2,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// Networks, as "10.0.0.0/8" or one address; at most 50000.
+	Addresses     []string `protobuf:"bytes,3,rep,name=addresses,proto3" json:"addresses,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AddressList) Reset() {
+	*x = AddressList{}
+	mi := &file_lbd_v1_resource_proto_msgTypes[46]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AddressList) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AddressList) ProtoMessage() {}
+
+func (x *AddressList) ProtoReflect() protoreflect.Message {
+	mi := &file_lbd_v1_resource_proto_msgTypes[46]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AddressList.ProtoReflect.Descriptor instead.
+func (*AddressList) Descriptor() ([]byte, []int) {
+	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{46}
+}
+
+func (x *AddressList) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *AddressList) GetLabels() map[string]string {
+	if x != nil {
+		return x.Labels
+	}
+	return nil
+}
+
+func (x *AddressList) GetAddresses() []string {
+	if x != nil {
+		return x.Addresses
+	}
+	return nil
 }
 
 // ClusterSettings are the cluster's own rules.
@@ -2466,7 +4418,7 @@ type ClusterSettings struct {
 
 func (x *ClusterSettings) Reset() {
 	*x = ClusterSettings{}
-	mi := &file_lbd_v1_resource_proto_msgTypes[26]
+	mi := &file_lbd_v1_resource_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2478,7 +4430,7 @@ func (x *ClusterSettings) String() string {
 func (*ClusterSettings) ProtoMessage() {}
 
 func (x *ClusterSettings) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_v1_resource_proto_msgTypes[26]
+	mi := &file_lbd_v1_resource_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2491,7 +4443,7 @@ func (x *ClusterSettings) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClusterSettings.ProtoReflect.Descriptor instead.
 func (*ClusterSettings) Descriptor() ([]byte, []int) {
-	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{26}
+	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *ClusterSettings) GetAllowLoopbackBackends() bool {
@@ -2512,7 +4464,7 @@ var File_lbd_v1_resource_proto protoreflect.FileDescriptor
 
 const file_lbd_v1_resource_proto_rawDesc = "" +
 	"\n" +
-	"\x15lbd/v1/resource.proto\x12\x06lbd.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xe5\x02\n" +
+	"\x15lbd/v1/resource.proto\x12\x06lbd.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xd9\x03\n" +
 	"\bDocument\x12\x1f\n" +
 	"\vapi_version\x18\x01 \x01(\tR\n" +
 	"apiVersion\x12\x14\n" +
@@ -2521,8 +4473,11 @@ const file_lbd_v1_resource_proto_rawDesc = "" +
 	"\fcertificates\x18\x04 \x03(\v2\x13.lbd.v1.CertificateR\fcertificates\x12\"\n" +
 	"\x05pools\x18\x05 \x03(\v2\f.lbd.v1.PoolR\x05pools\x12%\n" +
 	"\x06routes\x18\x06 \x03(\v2\r.lbd.v1.RouteR\x06routes\x12*\n" +
-	"\bpolicies\x18\b \x03(\v2\x0e.lbd.v1.PolicyR\bpolicies\x12B\n" +
-	"\x10cluster_settings\x18\a \x01(\v2\x17.lbd.v1.ClusterSettingsR\x0fclusterSettings\"\xb9\x03\n" +
+	"\bpolicies\x18\b \x03(\v2\x0e.lbd.v1.PolicyR\bpolicies\x128\n" +
+	"\raddress_lists\x18\t \x03(\v2\x13.lbd.v1.AddressListR\faddressLists\x128\n" +
+	"\rtrust_bundles\x18\n" +
+	" \x03(\v2\x13.lbd.v1.TrustBundleR\ftrustBundles\x12B\n" +
+	"\x10cluster_settings\x18\a \x01(\v2\x17.lbd.v1.ClusterSettingsR\x0fclusterSettings\"\xad\x04\n" +
 	"\bResource\x12\x14\n" +
 	"\x05owner\x18\x01 \x01(\tR\x05owner\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x03R\brevision\x12;\n" +
@@ -2535,8 +4490,10 @@ const file_lbd_v1_resource_proto_rawDesc = "" +
 	"\x04pool\x18\f \x01(\v2\f.lbd.v1.PoolH\x00R\x04pool\x12%\n" +
 	"\x05route\x18\r \x01(\v2\r.lbd.v1.RouteH\x00R\x05route\x12D\n" +
 	"\x10cluster_settings\x18\x0e \x01(\v2\x17.lbd.v1.ClusterSettingsH\x00R\x0fclusterSettings\x12(\n" +
-	"\x06policy\x18\x0f \x01(\v2\x0e.lbd.v1.PolicyH\x00R\x06policyB\x06\n" +
-	"\x04spec\"\xfd\x03\n" +
+	"\x06policy\x18\x0f \x01(\v2\x0e.lbd.v1.PolicyH\x00R\x06policy\x128\n" +
+	"\faddress_list\x18\x10 \x01(\v2\x13.lbd.v1.AddressListH\x00R\vaddressList\x128\n" +
+	"\ftrust_bundle\x18\x11 \x01(\v2\x13.lbd.v1.TrustBundleH\x00R\vtrustBundleB\x06\n" +
+	"\x04spec\"\xc7\x04\n" +
 	"\bListener\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x124\n" +
 	"\x06labels\x18\x02 \x03(\v2\x1c.lbd.v1.Listener.LabelsEntryR\x06labels\x12\x1c\n" +
@@ -2550,7 +4507,9 @@ const file_lbd_v1_resource_proto_rawDesc = "" +
 	"\x11allow_underscores\x18\v \x01(\bR\x10allowUnderscores\x12\x1f\n" +
 	"\vhealth_path\x18\n" +
 	" \x01(\tR\n" +
-	"healthPath\x1a9\n" +
+	"healthPath\x12%\n" +
+	"\x0eallowed_owners\x18\f \x03(\tR\rallowedOwners\x12!\n" +
+	"\fdefer_accept\x18\r \x01(\bR\vdeferAccept\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"i\n" +
@@ -2570,19 +4529,25 @@ const file_lbd_v1_resource_proto_rawDesc = "" +
 	"\x0econnection_age\x18\x03 \x01(\v2\x0f.lbd.v1.TimeoutR\rconnectionAge\x12\x1d\n" +
 	"\n" +
 	"head_bytes\x18\x04 \x01(\x05R\theadBytes\x12\x16\n" +
-	"\x06fields\x18\x05 \x01(\x05R\x06fields\"\xa8\x01\n" +
+	"\x06fields\x18\x05 \x01(\x05R\x06fields\"\xa8\x02\n" +
 	"\vListenerTls\x123\n" +
 	"\vmin_version\x18\x01 \x01(\x0e2\x12.lbd.v1.TlsVersionR\n" +
 	"minVersion\x123\n" +
 	"\vmax_version\x18\x02 \x01(\x0e2\x12.lbd.v1.TlsVersionR\n" +
 	"maxVersion\x12/\n" +
-	"\x13default_certificate\x18\x03 \x01(\tR\x12defaultCertificate\"\x8d\x02\n" +
+	"\x13default_certificate\x18\x03 \x01(\tR\x12defaultCertificate\x12\x1d\n" +
+	"\n" +
+	"strict_sni\x18\x04 \x01(\bR\tstrictSni\x12\"\n" +
+	"\fcertificates\x18\x05 \x03(\tR\fcertificates\x12#\n" +
+	"\rcipher_suites\x18\x06 \x03(\tR\fcipherSuites\x12\x16\n" +
+	"\x06groups\x18\a \x03(\tR\x06groups\"\xbc\x02\n" +
 	"\vCertificate\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x127\n" +
 	"\x06labels\x18\x02 \x03(\v2\x1f.lbd.v1.Certificate.LabelsEntryR\x06labels\x12*\n" +
 	"\x03pem\x18\x03 \x01(\v2\x16.lbd.v1.CertificatePemH\x00R\x03pem\x12@\n" +
 	"\vself_signed\x18\x04 \x01(\v2\x1d.lbd.v1.CertificateSelfSignedH\x00R\n" +
-	"selfSigned\x1a9\n" +
+	"selfSigned\x12-\n" +
+	"\x12managed_externally\x18\x05 \x01(\bR\x11managedExternally\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\b\n" +
@@ -2598,35 +4563,108 @@ const file_lbd_v1_resource_proto_rawDesc = "" +
 	"\x03env\x18\x02 \x01(\tH\x00R\x03env\x12\x18\n" +
 	"\x06inline\x18\x03 \x01(\tH\x00R\x06inline\x12\x18\n" +
 	"\x06sha256\x18\x04 \x01(\tH\x00R\x06sha256B\b\n" +
-	"\x06source\"\xdb\x02\n" +
+	"\x06source\"\xb6\x01\n" +
+	"\vTrustBundle\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x127\n" +
+	"\x06labels\x18\x02 \x03(\v2\x1f.lbd.v1.TrustBundle.LabelsEntryR\x06labels\x12\x1f\n" +
+	"\x02ca\x18\x03 \x01(\v2\x0f.lbd.v1.ContentR\x02ca\x1a9\n" +
+	"\vLabelsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xdf\x06\n" +
 	"\x04Pool\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x120\n" +
 	"\x06labels\x18\x02 \x03(\v2\x18.lbd.v1.Pool.LabelsEntryR\x06labels\x12)\n" +
 	"\abalance\x18\x03 \x01(\x0e2\x0f.lbd.v1.BalanceR\abalance\x12+\n" +
 	"\bbackends\x18\x04 \x03(\v2\x0f.lbd.v1.BackendR\bbackends\x126\n" +
 	"\fhealth_check\x18\x05 \x01(\v2\x13.lbd.v1.HealthCheckR\vhealthCheck\x12B\n" +
-	"\x0fconnect_timeout\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\x0econnectTimeout\x1a9\n" +
+	"\x0fconnect_timeout\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\x0econnectTimeout\x12'\n" +
+	"\ahash_on\x18\a \x01(\v2\x0e.lbd.v1.HashOnR\x06hashOn\x12/\n" +
+	"\tdiscovery\x18\b \x01(\v2\x11.lbd.v1.DiscoveryR\tdiscovery\x12,\n" +
+	"\bejection\x18\t \x01(\v2\x10.lbd.v1.EjectionR\bejection\x12$\n" +
+	"\x03tls\x18\n" +
+	" \x01(\v2\x12.lbd.v1.BackendTlsR\x03tls\x129\n" +
+	"\vconnections\x18\v \x01(\v2\x17.lbd.v1.PoolConnectionsR\vconnections\x12#\n" +
+	"\x05queue\x18\f \x01(\v2\r.lbd.v1.QueueR\x05queue\x12K\n" +
+	"\x13session_persistence\x18\r \x01(\v2\x1a.lbd.v1.SessionPersistenceR\x12sessionPersistence\x128\n" +
+	"\n" +
+	"slow_start\x18\x0e \x01(\v2\x19.google.protobuf.DurationR\tslowStart\x12>\n" +
+	"\rdrain_timeout\x18\x0f \x01(\v2\x19.google.protobuf.DurationR\fdrainTimeout\x12-\n" +
+	"\tfail_open\x18\x10 \x01(\v2\x10.lbd.v1.FailOpenR\bfailOpen\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"K\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x86\x01\n" +
+	"\x06HashOn\x12>\n" +
+	"\x0eclient_address\x18\x01 \x01(\v2\x15.lbd.v1.ClientAddressH\x00R\rclientAddress\x12\x18\n" +
+	"\x06header\x18\x02 \x01(\tH\x00R\x06header\x12\x18\n" +
+	"\x06cookie\x18\x03 \x01(\tH\x00R\x06cookieB\b\n" +
+	"\x06source\"\x0f\n" +
+	"\rClientAddress\"c\n" +
 	"\aBackend\x12\x18\n" +
 	"\aaddress\x18\x01 \x01(\tR\aaddress\x12\x1b\n" +
-	"\x06weight\x18\x02 \x01(\x05H\x00R\x06weight\x88\x01\x01B\t\n" +
-	"\a_weight\"\xf9\x01\n" +
+	"\x06weight\x18\x02 \x01(\x05H\x00R\x06weight\x88\x01\x01\x12\x16\n" +
+	"\x06backup\x18\x03 \x01(\bR\x06backupB\t\n" +
+	"\a_weight\"E\n" +
+	"\tDiscovery\x12\x12\n" +
+	"\x04host\x18\x01 \x01(\tR\x04host\x12\x12\n" +
+	"\x04port\x18\x02 \x01(\x05R\x04port\x12\x10\n" +
+	"\x03srv\x18\x03 \x01(\tR\x03srv\"\x92\x01\n" +
+	"\bEjection\x12-\n" +
+	"\x12consecutive_errors\x18\x01 \x01(\x05R\x11consecutiveErrors\x126\n" +
+	"\tbase_time\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\bbaseTime\x12\x1f\n" +
+	"\vmax_percent\x18\x03 \x01(\x05R\n" +
+	"maxPercent\"\x7f\n" +
+	"\n" +
+	"BackendTls\x12\x1f\n" +
+	"\vserver_name\x18\x01 \x01(\tR\n" +
+	"serverName\x12!\n" +
+	"\ftrust_bundle\x18\x02 \x01(\tR\vtrustBundle\x12-\n" +
+	"\x12client_certificate\x18\x03 \x01(\tR\x11clientCertificate\"\x84\x02\n" +
+	"\x0fPoolConnections\x12&\n" +
+	"\x0fmax_per_backend\x18\x01 \x01(\x05R\rmaxPerBackend\x12-\n" +
+	"\x10idle_per_backend\x18\x02 \x01(\x05H\x00R\x0eidlePerBackend\x88\x01\x01\x12<\n" +
+	"\fidle_timeout\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\vidleTimeout\x12\x1a\n" +
+	"\brequests\x18\x04 \x01(\x05R\brequests\x12+\n" +
+	"\x03age\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\x03ageB\x13\n" +
+	"\x11_idle_per_backend\"T\n" +
+	"\x05Queue\x12\x16\n" +
+	"\x06length\x18\x01 \x01(\x05R\x06length\x123\n" +
+	"\atimeout\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\atimeout\"\xdf\x01\n" +
+	"\x12SessionPersistence\x12\x16\n" +
+	"\x06cookie\x18\x01 \x01(\tR\x06cookie\x12<\n" +
+	"\fidle_timeout\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\vidleTimeout\x12D\n" +
+	"\x10absolute_timeout\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x0fabsoluteTimeout\x12-\n" +
+	"\tsame_site\x18\x04 \x01(\x0e2\x10.lbd.v1.SameSiteR\bsameSite\"/\n" +
+	"\bFailOpen\x12#\n" +
+	"\rbelow_percent\x18\x01 \x01(\x05R\fbelowPercent\"\xd5\x03\n" +
 	"\vHealthCheck\x12'\n" +
 	"\x04http\x18\x01 \x01(\v2\x11.lbd.v1.HttpCheckH\x00R\x04http\x12$\n" +
-	"\x03tcp\x18\x02 \x01(\v2\x10.lbd.v1.TcpCheckH\x00R\x03tcp\x125\n" +
+	"\x03tcp\x18\x02 \x01(\v2\x10.lbd.v1.TcpCheckH\x00R\x03tcp\x12$\n" +
+	"\x03tls\x18\a \x01(\v2\x10.lbd.v1.TlsCheckH\x00R\x03tls\x125\n" +
 	"\binterval\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\binterval\x123\n" +
 	"\atimeout\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\atimeout\x12\x12\n" +
 	"\x04rise\x18\x05 \x01(\x05R\x04rise\x12\x12\n" +
-	"\x04fall\x18\x06 \x01(\x05R\x04fallB\a\n" +
-	"\x05check\"X\n" +
+	"\x04fall\x18\x06 \x01(\x05R\x04fall\x12\x12\n" +
+	"\x04port\x18\b \x01(\x05R\x04port\x12>\n" +
+	"\rdown_interval\x18\t \x01(\v2\x19.google.protobuf.DurationR\fdownInterval\x12)\n" +
+	"\x05start\x18\n" +
+	" \x01(\x0e2\x13.lbd.v1.HealthStartR\x05start\x125\n" +
+	"\ftls_override\x18\v \x01(\v2\x12.lbd.v1.BackendTlsR\vtlsOverrideB\a\n" +
+	"\x05check\"\x87\x02\n" +
 	"\tHttpCheck\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12\x12\n" +
 	"\x04host\x18\x02 \x01(\tR\x04host\x12#\n" +
-	"\rexpect_status\x18\x03 \x03(\tR\fexpectStatus\"\n" +
+	"\rexpect_status\x18\x03 \x03(\tR\fexpectStatus\x12\x16\n" +
+	"\x06method\x18\x04 \x01(\tR\x06method\x128\n" +
+	"\aheaders\x18\x05 \x03(\v2\x1e.lbd.v1.HttpCheck.HeadersEntryR\aheaders\x12\x1f\n" +
+	"\vexpect_body\x18\x06 \x01(\tR\n" +
+	"expectBody\x1a:\n" +
+	"\fHeadersEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\n" +
 	"\n" +
-	"\bTcpCheck\"\x9b\x03\n" +
+	"\bTcpCheck\"\n" +
+	"\n" +
+	"\bTlsCheck\"\xd4\x05\n" +
 	"\x05Route\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x121\n" +
 	"\x06labels\x18\x02 \x03(\v2\x19.lbd.v1.Route.LabelsEntryR\x06labels\x12\x1c\n" +
@@ -2634,26 +4672,81 @@ const file_lbd_v1_resource_proto_rawDesc = "" +
 	"\x05hosts\x18\x04 \x03(\tR\x05hosts\x12,\n" +
 	"\amatches\x18\x05 \x03(\v2\x12.lbd.v1.RouteMatchR\amatches\x12+\n" +
 	"\aforward\x18\x06 \x01(\v2\x0f.lbd.v1.ForwardH\x00R\aforward\x12+\n" +
-	"\arespond\x18\a \x01(\v2\x0f.lbd.v1.RespondH\x00R\arespond\x12\x1a\n" +
+	"\arespond\x18\a \x01(\v2\x0f.lbd.v1.RespondH\x00R\arespond\x12.\n" +
+	"\bredirect\x18\v \x01(\v2\x10.lbd.v1.RedirectH\x00R\bredirect\x12\x1a\n" +
 	"\bpolicies\x18\b \x03(\tR\bpolicies\x12.\n" +
-	"\x13allow_encoded_slash\x18\t \x01(\bR\x11allowEncodedSlash\x1a9\n" +
+	"\x13allow_encoded_slash\x18\t \x01(\bR\x11allowEncodedSlash\x12\x1a\n" +
+	"\bpriority\x18\n" +
+	" \x01(\x05R\bpriority\x12>\n" +
+	"\x0frequest_headers\x18\f \x01(\v2\x15.lbd.v1.HeaderChangesR\x0erequestHeaders\x12@\n" +
+	"\x10response_headers\x18\r \x01(\v2\x15.lbd.v1.HeaderChangesR\x0fresponseHeaders\x122\n" +
+	"\verror_pages\x18\x0e \x03(\v2\x11.lbd.v1.ErrorPageR\n" +
+	"errorPages\x125\n" +
+	"\vmaintenance\x18\x0f \x01(\v2\x13.lbd.v1.MaintenanceR\vmaintenance\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\b\n" +
-	"\x06action\"3\n" +
+	"\x06action\"\xa5\x01\n" +
 	"\n" +
 	"RouteMatch\x12%\n" +
-	"\x04path\x18\x01 \x01(\v2\x11.lbd.v1.PathMatchR\x04path\"F\n" +
+	"\x04path\x18\x01 \x01(\v2\x11.lbd.v1.PathMatchR\x04path\x12\x18\n" +
+	"\amethods\x18\x02 \x03(\tR\amethods\x12,\n" +
+	"\aheaders\x18\x03 \x03(\v2\x12.lbd.v1.FieldMatchR\aheaders\x12(\n" +
+	"\x05query\x18\x04 \x03(\v2\x12.lbd.v1.FieldMatchR\x05query\"\xa7\x01\n" +
+	"\n" +
+	"FieldMatch\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
+	"\x05exact\x18\x02 \x01(\tH\x00R\x05exact\x12\x18\n" +
+	"\x06prefix\x18\x03 \x01(\tH\x00R\x06prefix\x12\x16\n" +
+	"\x05regex\x18\x04 \x01(\tH\x00R\x05regex\x12\x1a\n" +
+	"\apresent\x18\x05 \x01(\bH\x00R\apresent\x12\x16\n" +
+	"\x06invert\x18\x06 \x01(\bR\x06invertB\a\n" +
+	"\x05match\"^\n" +
 	"\tPathMatch\x12\x16\n" +
 	"\x05exact\x18\x01 \x01(\tH\x00R\x05exact\x12\x18\n" +
-	"\x06prefix\x18\x02 \x01(\tH\x00R\x06prefixB\a\n" +
-	"\x05match\"\x8e\x01\n" +
+	"\x06prefix\x18\x02 \x01(\tH\x00R\x06prefix\x12\x16\n" +
+	"\x05regex\x18\x03 \x01(\tH\x00R\x05regexB\a\n" +
+	"\x05match\"\x80\x02\n" +
 	"\aForward\x12)\n" +
 	"\x05pools\x18\x01 \x03(\v2\x13.lbd.v1.ForwardPoolR\x05pools\x123\n" +
 	"\btimeouts\x18\x02 \x01(\v2\x17.lbd.v1.ForwardTimeoutsR\btimeouts\x12#\n" +
-	"\x05retry\x18\x03 \x01(\v2\r.lbd.v1.RetryR\x05retry\"!\n" +
+	"\x05retry\x18\x03 \x01(\v2\r.lbd.v1.RetryR\x05retry\x12E\n" +
+	"\x11split_persistence\x18\x04 \x01(\v2\x18.lbd.v1.SplitPersistenceR\x10splitPersistence\x12)\n" +
+	"\arewrite\x18\x05 \x01(\v2\x0f.lbd.v1.RewriteR\arewrite\"I\n" +
 	"\vForwardPool\x12\x12\n" +
-	"\x04pool\x18\x01 \x01(\tR\x04pool\"\xc3\x01\n" +
+	"\x04pool\x18\x01 \x01(\tR\x04pool\x12\x1b\n" +
+	"\x06weight\x18\x02 \x01(\x05H\x00R\x06weight\x88\x01\x01B\t\n" +
+	"\a_weight\"h\n" +
+	"\x10SplitPersistence\x12\x16\n" +
+	"\x06cookie\x18\x01 \x01(\tR\x06cookie\x12<\n" +
+	"\fidle_timeout\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\vidleTimeout\"5\n" +
+	"\aRewrite\x12\x12\n" +
+	"\x04host\x18\x01 \x01(\tR\x04host\x12\x16\n" +
+	"\x06prefix\x18\x02 \x01(\tR\x06prefix\"r\n" +
+	"\bRedirect\x12\x16\n" +
+	"\x06scheme\x18\x01 \x01(\tR\x06scheme\x12\x12\n" +
+	"\x04host\x18\x02 \x01(\tR\x04host\x12\x12\n" +
+	"\x04port\x18\x03 \x01(\x05R\x04port\x12\x12\n" +
+	"\x04path\x18\x04 \x01(\tR\x04path\x12\x12\n" +
+	"\x04code\x18\x05 \x01(\x05R\x04code\"\xfb\x01\n" +
+	"\rHeaderChanges\x120\n" +
+	"\x03set\x18\x01 \x03(\v2\x1e.lbd.v1.HeaderChanges.SetEntryR\x03set\x120\n" +
+	"\x03add\x18\x02 \x03(\v2\x1e.lbd.v1.HeaderChanges.AddEntryR\x03add\x12\x16\n" +
+	"\x06remove\x18\x03 \x03(\tR\x06remove\x1a6\n" +
+	"\bSetEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a6\n" +
+	"\bAddEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"Z\n" +
+	"\tErrorPage\x12\x16\n" +
+	"\x06status\x18\x01 \x03(\tR\x06status\x12!\n" +
+	"\fcontent_type\x18\x02 \x01(\tR\vcontentType\x12\x12\n" +
+	"\x04body\x18\x03 \x01(\tR\x04body\"a\n" +
+	"\vMaintenance\x12:\n" +
+	"\vretry_after\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\n" +
+	"retryAfter\x12\x16\n" +
+	"\x06bypass\x18\x02 \x03(\tR\x06bypass\"\xc3\x01\n" +
 	"\x0fForwardTimeouts\x12.\n" +
 	"\n" +
 	"first_byte\x18\x01 \x01(\v2\x0f.lbd.v1.TimeoutR\tfirstByte\x12,\n" +
@@ -2673,17 +4766,35 @@ const file_lbd_v1_resource_proto_rawDesc = "" +
 	"\aheaders\x18\x03 \x03(\v2\x1c.lbd.v1.Respond.HeadersEntryR\aheaders\x1a:\n" +
 	"\fHeadersEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xc4\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xb0\x02\n" +
 	"\x06Policy\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x122\n" +
 	"\x06labels\x18\x02 \x03(\v2\x1a.lbd.v1.Policy.LabelsEntryR\x06labels\x12/\n" +
-	"\tbody_size\x18\x03 \x01(\v2\x10.lbd.v1.BodySizeH\x00R\bbodySize\x1a9\n" +
+	"\tbody_size\x18\x03 \x01(\v2\x10.lbd.v1.BodySizeH\x00R\bbodySize\x121\n" +
+	"\taddresses\x18\x04 \x01(\v2\x11.lbd.v1.AddressesH\x00R\taddresses\x127\n" +
+	"\vconcurrency\x18\x05 \x01(\v2\x13.lbd.v1.ConcurrencyH\x00R\vconcurrency\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\x06\n" +
 	"\x04rule\"'\n" +
 	"\bBodySize\x12\x1b\n" +
-	"\tmax_bytes\x18\x01 \x01(\x03R\bmaxBytes\"\xc8\x01\n" +
+	"\tmax_bytes\x18\x01 \x01(\x03R\bmaxBytes\"u\n" +
+	"\tAddresses\x12\x14\n" +
+	"\x05allow\x18\x01 \x03(\tR\x05allow\x12\x12\n" +
+	"\x04deny\x18\x02 \x03(\tR\x04deny\x12\x1f\n" +
+	"\vallow_lists\x18\x03 \x03(\tR\n" +
+	"allowLists\x12\x1d\n" +
+	"\n" +
+	"deny_lists\x18\x04 \x03(\tR\tdenyLists\"0\n" +
+	"\vConcurrency\x12!\n" +
+	"\fmax_requests\x18\x01 \x01(\x05R\vmaxRequests\"\xb3\x01\n" +
+	"\vAddressList\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x127\n" +
+	"\x06labels\x18\x02 \x03(\v2\x1f.lbd.v1.AddressList.LabelsEntryR\x06labels\x12\x1c\n" +
+	"\taddresses\x18\x03 \x03(\tR\taddresses\x1a9\n" +
+	"\vLabelsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xc8\x01\n" +
 	"\x0fClusterSettings\x12;\n" +
 	"\x17allow_loopback_backends\x18\x01 \x01(\bH\x00R\x15allowLoopbackBackends\x88\x01\x01\x12>\n" +
 	"\x19allow_link_local_backends\x18\x02 \x01(\bH\x01R\x16allowLinkLocalBackends\x88\x01\x01B\x1a\n" +
@@ -2701,10 +4812,22 @@ const file_lbd_v1_resource_proto_rawDesc = "" +
 	"\aKeyType\x12\x18\n" +
 	"\x14KEY_TYPE_UNSPECIFIED\x10\x00\x12\x17\n" +
 	"\x13KEY_TYPE_ECDSA_P256\x10\x01\x12\x15\n" +
-	"\x11KEY_TYPE_RSA_2048\x10\x02*;\n" +
+	"\x11KEY_TYPE_RSA_2048\x10\x02*\x84\x01\n" +
 	"\aBalance\x12\x17\n" +
 	"\x13BALANCE_UNSPECIFIED\x10\x00\x12\x17\n" +
-	"\x13BALANCE_ROUND_ROBIN\x10\x01*\xb1\x01\n" +
+	"\x13BALANCE_ROUND_ROBIN\x10\x01\x12\x1d\n" +
+	"\x19BALANCE_LEAST_CONNECTIONS\x10\x02\x12\x14\n" +
+	"\x10BALANCE_P2C_EWMA\x10\x03\x12\x12\n" +
+	"\x0eBALANCE_MAGLEV\x10\x04*b\n" +
+	"\bSameSite\x12\x19\n" +
+	"\x15SAME_SITE_UNSPECIFIED\x10\x00\x12\x11\n" +
+	"\rSAME_SITE_LAX\x10\x01\x12\x14\n" +
+	"\x10SAME_SITE_STRICT\x10\x02\x12\x12\n" +
+	"\x0eSAME_SITE_NONE\x10\x03*W\n" +
+	"\vHealthStart\x12\x1c\n" +
+	"\x18HEALTH_START_UNSPECIFIED\x10\x00\x12\x13\n" +
+	"\x0fHEALTH_START_UP\x10\x01\x12\x15\n" +
+	"\x11HEALTH_START_DOWN\x10\x02*\xb1\x01\n" +
 	"\n" +
 	"RetryCause\x12\x1b\n" +
 	"\x17RETRY_CAUSE_UNSPECIFIED\x10\x00\x12\x1f\n" +
@@ -2725,114 +4848,187 @@ func file_lbd_v1_resource_proto_rawDescGZIP() []byte {
 	return file_lbd_v1_resource_proto_rawDescData
 }
 
-var file_lbd_v1_resource_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_lbd_v1_resource_proto_msgTypes = make([]protoimpl.MessageInfo, 33)
+var file_lbd_v1_resource_proto_enumTypes = make([]protoimpl.EnumInfo, 7)
+var file_lbd_v1_resource_proto_msgTypes = make([]protoimpl.MessageInfo, 59)
 var file_lbd_v1_resource_proto_goTypes = []any{
 	(Protocol)(0),                 // 0: lbd.v1.Protocol
 	(TlsVersion)(0),               // 1: lbd.v1.TlsVersion
 	(KeyType)(0),                  // 2: lbd.v1.KeyType
 	(Balance)(0),                  // 3: lbd.v1.Balance
-	(RetryCause)(0),               // 4: lbd.v1.RetryCause
-	(*Document)(nil),              // 5: lbd.v1.Document
-	(*Resource)(nil),              // 6: lbd.v1.Resource
-	(*Listener)(nil),              // 7: lbd.v1.Listener
-	(*Timeout)(nil),               // 8: lbd.v1.Timeout
-	(*ListenerTimeouts)(nil),      // 9: lbd.v1.ListenerTimeouts
-	(*ListenerLimits)(nil),        // 10: lbd.v1.ListenerLimits
-	(*ListenerTls)(nil),           // 11: lbd.v1.ListenerTls
-	(*Certificate)(nil),           // 12: lbd.v1.Certificate
-	(*CertificatePem)(nil),        // 13: lbd.v1.CertificatePem
-	(*CertificateSelfSigned)(nil), // 14: lbd.v1.CertificateSelfSigned
-	(*Content)(nil),               // 15: lbd.v1.Content
-	(*Pool)(nil),                  // 16: lbd.v1.Pool
-	(*Backend)(nil),               // 17: lbd.v1.Backend
-	(*HealthCheck)(nil),           // 18: lbd.v1.HealthCheck
-	(*HttpCheck)(nil),             // 19: lbd.v1.HttpCheck
-	(*TcpCheck)(nil),              // 20: lbd.v1.TcpCheck
-	(*Route)(nil),                 // 21: lbd.v1.Route
-	(*RouteMatch)(nil),            // 22: lbd.v1.RouteMatch
-	(*PathMatch)(nil),             // 23: lbd.v1.PathMatch
-	(*Forward)(nil),               // 24: lbd.v1.Forward
-	(*ForwardPool)(nil),           // 25: lbd.v1.ForwardPool
-	(*ForwardTimeouts)(nil),       // 26: lbd.v1.ForwardTimeouts
-	(*Retry)(nil),                 // 27: lbd.v1.Retry
-	(*Respond)(nil),               // 28: lbd.v1.Respond
-	(*Policy)(nil),                // 29: lbd.v1.Policy
-	(*BodySize)(nil),              // 30: lbd.v1.BodySize
-	(*ClusterSettings)(nil),       // 31: lbd.v1.ClusterSettings
-	nil,                           // 32: lbd.v1.Listener.LabelsEntry
-	nil,                           // 33: lbd.v1.Certificate.LabelsEntry
-	nil,                           // 34: lbd.v1.Pool.LabelsEntry
-	nil,                           // 35: lbd.v1.Route.LabelsEntry
-	nil,                           // 36: lbd.v1.Respond.HeadersEntry
-	nil,                           // 37: lbd.v1.Policy.LabelsEntry
-	(*timestamppb.Timestamp)(nil), // 38: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 39: google.protobuf.Duration
+	(SameSite)(0),                 // 4: lbd.v1.SameSite
+	(HealthStart)(0),              // 5: lbd.v1.HealthStart
+	(RetryCause)(0),               // 6: lbd.v1.RetryCause
+	(*Document)(nil),              // 7: lbd.v1.Document
+	(*Resource)(nil),              // 8: lbd.v1.Resource
+	(*Listener)(nil),              // 9: lbd.v1.Listener
+	(*Timeout)(nil),               // 10: lbd.v1.Timeout
+	(*ListenerTimeouts)(nil),      // 11: lbd.v1.ListenerTimeouts
+	(*ListenerLimits)(nil),        // 12: lbd.v1.ListenerLimits
+	(*ListenerTls)(nil),           // 13: lbd.v1.ListenerTls
+	(*Certificate)(nil),           // 14: lbd.v1.Certificate
+	(*CertificatePem)(nil),        // 15: lbd.v1.CertificatePem
+	(*CertificateSelfSigned)(nil), // 16: lbd.v1.CertificateSelfSigned
+	(*Content)(nil),               // 17: lbd.v1.Content
+	(*TrustBundle)(nil),           // 18: lbd.v1.TrustBundle
+	(*Pool)(nil),                  // 19: lbd.v1.Pool
+	(*HashOn)(nil),                // 20: lbd.v1.HashOn
+	(*ClientAddress)(nil),         // 21: lbd.v1.ClientAddress
+	(*Backend)(nil),               // 22: lbd.v1.Backend
+	(*Discovery)(nil),             // 23: lbd.v1.Discovery
+	(*Ejection)(nil),              // 24: lbd.v1.Ejection
+	(*BackendTls)(nil),            // 25: lbd.v1.BackendTls
+	(*PoolConnections)(nil),       // 26: lbd.v1.PoolConnections
+	(*Queue)(nil),                 // 27: lbd.v1.Queue
+	(*SessionPersistence)(nil),    // 28: lbd.v1.SessionPersistence
+	(*FailOpen)(nil),              // 29: lbd.v1.FailOpen
+	(*HealthCheck)(nil),           // 30: lbd.v1.HealthCheck
+	(*HttpCheck)(nil),             // 31: lbd.v1.HttpCheck
+	(*TcpCheck)(nil),              // 32: lbd.v1.TcpCheck
+	(*TlsCheck)(nil),              // 33: lbd.v1.TlsCheck
+	(*Route)(nil),                 // 34: lbd.v1.Route
+	(*RouteMatch)(nil),            // 35: lbd.v1.RouteMatch
+	(*FieldMatch)(nil),            // 36: lbd.v1.FieldMatch
+	(*PathMatch)(nil),             // 37: lbd.v1.PathMatch
+	(*Forward)(nil),               // 38: lbd.v1.Forward
+	(*ForwardPool)(nil),           // 39: lbd.v1.ForwardPool
+	(*SplitPersistence)(nil),      // 40: lbd.v1.SplitPersistence
+	(*Rewrite)(nil),               // 41: lbd.v1.Rewrite
+	(*Redirect)(nil),              // 42: lbd.v1.Redirect
+	(*HeaderChanges)(nil),         // 43: lbd.v1.HeaderChanges
+	(*ErrorPage)(nil),             // 44: lbd.v1.ErrorPage
+	(*Maintenance)(nil),           // 45: lbd.v1.Maintenance
+	(*ForwardTimeouts)(nil),       // 46: lbd.v1.ForwardTimeouts
+	(*Retry)(nil),                 // 47: lbd.v1.Retry
+	(*Respond)(nil),               // 48: lbd.v1.Respond
+	(*Policy)(nil),                // 49: lbd.v1.Policy
+	(*BodySize)(nil),              // 50: lbd.v1.BodySize
+	(*Addresses)(nil),             // 51: lbd.v1.Addresses
+	(*Concurrency)(nil),           // 52: lbd.v1.Concurrency
+	(*AddressList)(nil),           // 53: lbd.v1.AddressList
+	(*ClusterSettings)(nil),       // 54: lbd.v1.ClusterSettings
+	nil,                           // 55: lbd.v1.Listener.LabelsEntry
+	nil,                           // 56: lbd.v1.Certificate.LabelsEntry
+	nil,                           // 57: lbd.v1.TrustBundle.LabelsEntry
+	nil,                           // 58: lbd.v1.Pool.LabelsEntry
+	nil,                           // 59: lbd.v1.HttpCheck.HeadersEntry
+	nil,                           // 60: lbd.v1.Route.LabelsEntry
+	nil,                           // 61: lbd.v1.HeaderChanges.SetEntry
+	nil,                           // 62: lbd.v1.HeaderChanges.AddEntry
+	nil,                           // 63: lbd.v1.Respond.HeadersEntry
+	nil,                           // 64: lbd.v1.Policy.LabelsEntry
+	nil,                           // 65: lbd.v1.AddressList.LabelsEntry
+	(*timestamppb.Timestamp)(nil), // 66: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 67: google.protobuf.Duration
 }
 var file_lbd_v1_resource_proto_depIdxs = []int32{
-	7,  // 0: lbd.v1.Document.listeners:type_name -> lbd.v1.Listener
-	12, // 1: lbd.v1.Document.certificates:type_name -> lbd.v1.Certificate
-	16, // 2: lbd.v1.Document.pools:type_name -> lbd.v1.Pool
-	21, // 3: lbd.v1.Document.routes:type_name -> lbd.v1.Route
-	29, // 4: lbd.v1.Document.policies:type_name -> lbd.v1.Policy
-	31, // 5: lbd.v1.Document.cluster_settings:type_name -> lbd.v1.ClusterSettings
-	38, // 6: lbd.v1.Resource.update_time:type_name -> google.protobuf.Timestamp
-	7,  // 7: lbd.v1.Resource.listener:type_name -> lbd.v1.Listener
-	12, // 8: lbd.v1.Resource.certificate:type_name -> lbd.v1.Certificate
-	16, // 9: lbd.v1.Resource.pool:type_name -> lbd.v1.Pool
-	21, // 10: lbd.v1.Resource.route:type_name -> lbd.v1.Route
-	31, // 11: lbd.v1.Resource.cluster_settings:type_name -> lbd.v1.ClusterSettings
-	29, // 12: lbd.v1.Resource.policy:type_name -> lbd.v1.Policy
-	32, // 13: lbd.v1.Listener.labels:type_name -> lbd.v1.Listener.LabelsEntry
-	0,  // 14: lbd.v1.Listener.protocol:type_name -> lbd.v1.Protocol
-	11, // 15: lbd.v1.Listener.tls:type_name -> lbd.v1.ListenerTls
-	9,  // 16: lbd.v1.Listener.timeouts:type_name -> lbd.v1.ListenerTimeouts
-	10, // 17: lbd.v1.Listener.limits:type_name -> lbd.v1.ListenerLimits
-	39, // 18: lbd.v1.Timeout.duration:type_name -> google.protobuf.Duration
-	39, // 19: lbd.v1.ListenerTimeouts.handshake:type_name -> google.protobuf.Duration
-	39, // 20: lbd.v1.ListenerTimeouts.request_head:type_name -> google.protobuf.Duration
-	39, // 21: lbd.v1.ListenerTimeouts.keep_alive_idle:type_name -> google.protobuf.Duration
-	39, // 22: lbd.v1.ListenerTimeouts.write_stall:type_name -> google.protobuf.Duration
-	8,  // 23: lbd.v1.ListenerLimits.connection_age:type_name -> lbd.v1.Timeout
-	1,  // 24: lbd.v1.ListenerTls.min_version:type_name -> lbd.v1.TlsVersion
-	1,  // 25: lbd.v1.ListenerTls.max_version:type_name -> lbd.v1.TlsVersion
-	33, // 26: lbd.v1.Certificate.labels:type_name -> lbd.v1.Certificate.LabelsEntry
-	13, // 27: lbd.v1.Certificate.pem:type_name -> lbd.v1.CertificatePem
-	14, // 28: lbd.v1.Certificate.self_signed:type_name -> lbd.v1.CertificateSelfSigned
-	15, // 29: lbd.v1.CertificatePem.chain:type_name -> lbd.v1.Content
-	15, // 30: lbd.v1.CertificatePem.key:type_name -> lbd.v1.Content
-	2,  // 31: lbd.v1.CertificateSelfSigned.key_type:type_name -> lbd.v1.KeyType
-	34, // 32: lbd.v1.Pool.labels:type_name -> lbd.v1.Pool.LabelsEntry
-	3,  // 33: lbd.v1.Pool.balance:type_name -> lbd.v1.Balance
-	17, // 34: lbd.v1.Pool.backends:type_name -> lbd.v1.Backend
-	18, // 35: lbd.v1.Pool.health_check:type_name -> lbd.v1.HealthCheck
-	39, // 36: lbd.v1.Pool.connect_timeout:type_name -> google.protobuf.Duration
-	19, // 37: lbd.v1.HealthCheck.http:type_name -> lbd.v1.HttpCheck
-	20, // 38: lbd.v1.HealthCheck.tcp:type_name -> lbd.v1.TcpCheck
-	39, // 39: lbd.v1.HealthCheck.interval:type_name -> google.protobuf.Duration
-	39, // 40: lbd.v1.HealthCheck.timeout:type_name -> google.protobuf.Duration
-	35, // 41: lbd.v1.Route.labels:type_name -> lbd.v1.Route.LabelsEntry
-	22, // 42: lbd.v1.Route.matches:type_name -> lbd.v1.RouteMatch
-	24, // 43: lbd.v1.Route.forward:type_name -> lbd.v1.Forward
-	28, // 44: lbd.v1.Route.respond:type_name -> lbd.v1.Respond
-	23, // 45: lbd.v1.RouteMatch.path:type_name -> lbd.v1.PathMatch
-	25, // 46: lbd.v1.Forward.pools:type_name -> lbd.v1.ForwardPool
-	26, // 47: lbd.v1.Forward.timeouts:type_name -> lbd.v1.ForwardTimeouts
-	27, // 48: lbd.v1.Forward.retry:type_name -> lbd.v1.Retry
-	8,  // 49: lbd.v1.ForwardTimeouts.first_byte:type_name -> lbd.v1.Timeout
-	8,  // 50: lbd.v1.ForwardTimeouts.body_idle:type_name -> lbd.v1.Timeout
-	8,  // 51: lbd.v1.ForwardTimeouts.request:type_name -> lbd.v1.Timeout
-	8,  // 52: lbd.v1.ForwardTimeouts.tunnel:type_name -> lbd.v1.Timeout
-	4,  // 53: lbd.v1.Retry.on:type_name -> lbd.v1.RetryCause
-	39, // 54: lbd.v1.Retry.per_try_timeout:type_name -> google.protobuf.Duration
-	36, // 55: lbd.v1.Respond.headers:type_name -> lbd.v1.Respond.HeadersEntry
-	37, // 56: lbd.v1.Policy.labels:type_name -> lbd.v1.Policy.LabelsEntry
-	30, // 57: lbd.v1.Policy.body_size:type_name -> lbd.v1.BodySize
-	58, // [58:58] is the sub-list for method output_type
-	58, // [58:58] is the sub-list for method input_type
-	58, // [58:58] is the sub-list for extension type_name
-	58, // [58:58] is the sub-list for extension extendee
-	0,  // [0:58] is the sub-list for field type_name
+	9,   // 0: lbd.v1.Document.listeners:type_name -> lbd.v1.Listener
+	14,  // 1: lbd.v1.Document.certificates:type_name -> lbd.v1.Certificate
+	19,  // 2: lbd.v1.Document.pools:type_name -> lbd.v1.Pool
+	34,  // 3: lbd.v1.Document.routes:type_name -> lbd.v1.Route
+	49,  // 4: lbd.v1.Document.policies:type_name -> lbd.v1.Policy
+	53,  // 5: lbd.v1.Document.address_lists:type_name -> lbd.v1.AddressList
+	18,  // 6: lbd.v1.Document.trust_bundles:type_name -> lbd.v1.TrustBundle
+	54,  // 7: lbd.v1.Document.cluster_settings:type_name -> lbd.v1.ClusterSettings
+	66,  // 8: lbd.v1.Resource.update_time:type_name -> google.protobuf.Timestamp
+	9,   // 9: lbd.v1.Resource.listener:type_name -> lbd.v1.Listener
+	14,  // 10: lbd.v1.Resource.certificate:type_name -> lbd.v1.Certificate
+	19,  // 11: lbd.v1.Resource.pool:type_name -> lbd.v1.Pool
+	34,  // 12: lbd.v1.Resource.route:type_name -> lbd.v1.Route
+	54,  // 13: lbd.v1.Resource.cluster_settings:type_name -> lbd.v1.ClusterSettings
+	49,  // 14: lbd.v1.Resource.policy:type_name -> lbd.v1.Policy
+	53,  // 15: lbd.v1.Resource.address_list:type_name -> lbd.v1.AddressList
+	18,  // 16: lbd.v1.Resource.trust_bundle:type_name -> lbd.v1.TrustBundle
+	55,  // 17: lbd.v1.Listener.labels:type_name -> lbd.v1.Listener.LabelsEntry
+	0,   // 18: lbd.v1.Listener.protocol:type_name -> lbd.v1.Protocol
+	13,  // 19: lbd.v1.Listener.tls:type_name -> lbd.v1.ListenerTls
+	11,  // 20: lbd.v1.Listener.timeouts:type_name -> lbd.v1.ListenerTimeouts
+	12,  // 21: lbd.v1.Listener.limits:type_name -> lbd.v1.ListenerLimits
+	67,  // 22: lbd.v1.Timeout.duration:type_name -> google.protobuf.Duration
+	67,  // 23: lbd.v1.ListenerTimeouts.handshake:type_name -> google.protobuf.Duration
+	67,  // 24: lbd.v1.ListenerTimeouts.request_head:type_name -> google.protobuf.Duration
+	67,  // 25: lbd.v1.ListenerTimeouts.keep_alive_idle:type_name -> google.protobuf.Duration
+	67,  // 26: lbd.v1.ListenerTimeouts.write_stall:type_name -> google.protobuf.Duration
+	10,  // 27: lbd.v1.ListenerLimits.connection_age:type_name -> lbd.v1.Timeout
+	1,   // 28: lbd.v1.ListenerTls.min_version:type_name -> lbd.v1.TlsVersion
+	1,   // 29: lbd.v1.ListenerTls.max_version:type_name -> lbd.v1.TlsVersion
+	56,  // 30: lbd.v1.Certificate.labels:type_name -> lbd.v1.Certificate.LabelsEntry
+	15,  // 31: lbd.v1.Certificate.pem:type_name -> lbd.v1.CertificatePem
+	16,  // 32: lbd.v1.Certificate.self_signed:type_name -> lbd.v1.CertificateSelfSigned
+	17,  // 33: lbd.v1.CertificatePem.chain:type_name -> lbd.v1.Content
+	17,  // 34: lbd.v1.CertificatePem.key:type_name -> lbd.v1.Content
+	2,   // 35: lbd.v1.CertificateSelfSigned.key_type:type_name -> lbd.v1.KeyType
+	57,  // 36: lbd.v1.TrustBundle.labels:type_name -> lbd.v1.TrustBundle.LabelsEntry
+	17,  // 37: lbd.v1.TrustBundle.ca:type_name -> lbd.v1.Content
+	58,  // 38: lbd.v1.Pool.labels:type_name -> lbd.v1.Pool.LabelsEntry
+	3,   // 39: lbd.v1.Pool.balance:type_name -> lbd.v1.Balance
+	22,  // 40: lbd.v1.Pool.backends:type_name -> lbd.v1.Backend
+	30,  // 41: lbd.v1.Pool.health_check:type_name -> lbd.v1.HealthCheck
+	67,  // 42: lbd.v1.Pool.connect_timeout:type_name -> google.protobuf.Duration
+	20,  // 43: lbd.v1.Pool.hash_on:type_name -> lbd.v1.HashOn
+	23,  // 44: lbd.v1.Pool.discovery:type_name -> lbd.v1.Discovery
+	24,  // 45: lbd.v1.Pool.ejection:type_name -> lbd.v1.Ejection
+	25,  // 46: lbd.v1.Pool.tls:type_name -> lbd.v1.BackendTls
+	26,  // 47: lbd.v1.Pool.connections:type_name -> lbd.v1.PoolConnections
+	27,  // 48: lbd.v1.Pool.queue:type_name -> lbd.v1.Queue
+	28,  // 49: lbd.v1.Pool.session_persistence:type_name -> lbd.v1.SessionPersistence
+	67,  // 50: lbd.v1.Pool.slow_start:type_name -> google.protobuf.Duration
+	67,  // 51: lbd.v1.Pool.drain_timeout:type_name -> google.protobuf.Duration
+	29,  // 52: lbd.v1.Pool.fail_open:type_name -> lbd.v1.FailOpen
+	21,  // 53: lbd.v1.HashOn.client_address:type_name -> lbd.v1.ClientAddress
+	67,  // 54: lbd.v1.Ejection.base_time:type_name -> google.protobuf.Duration
+	67,  // 55: lbd.v1.PoolConnections.idle_timeout:type_name -> google.protobuf.Duration
+	67,  // 56: lbd.v1.PoolConnections.age:type_name -> google.protobuf.Duration
+	67,  // 57: lbd.v1.Queue.timeout:type_name -> google.protobuf.Duration
+	67,  // 58: lbd.v1.SessionPersistence.idle_timeout:type_name -> google.protobuf.Duration
+	67,  // 59: lbd.v1.SessionPersistence.absolute_timeout:type_name -> google.protobuf.Duration
+	4,   // 60: lbd.v1.SessionPersistence.same_site:type_name -> lbd.v1.SameSite
+	31,  // 61: lbd.v1.HealthCheck.http:type_name -> lbd.v1.HttpCheck
+	32,  // 62: lbd.v1.HealthCheck.tcp:type_name -> lbd.v1.TcpCheck
+	33,  // 63: lbd.v1.HealthCheck.tls:type_name -> lbd.v1.TlsCheck
+	67,  // 64: lbd.v1.HealthCheck.interval:type_name -> google.protobuf.Duration
+	67,  // 65: lbd.v1.HealthCheck.timeout:type_name -> google.protobuf.Duration
+	67,  // 66: lbd.v1.HealthCheck.down_interval:type_name -> google.protobuf.Duration
+	5,   // 67: lbd.v1.HealthCheck.start:type_name -> lbd.v1.HealthStart
+	25,  // 68: lbd.v1.HealthCheck.tls_override:type_name -> lbd.v1.BackendTls
+	59,  // 69: lbd.v1.HttpCheck.headers:type_name -> lbd.v1.HttpCheck.HeadersEntry
+	60,  // 70: lbd.v1.Route.labels:type_name -> lbd.v1.Route.LabelsEntry
+	35,  // 71: lbd.v1.Route.matches:type_name -> lbd.v1.RouteMatch
+	38,  // 72: lbd.v1.Route.forward:type_name -> lbd.v1.Forward
+	48,  // 73: lbd.v1.Route.respond:type_name -> lbd.v1.Respond
+	42,  // 74: lbd.v1.Route.redirect:type_name -> lbd.v1.Redirect
+	43,  // 75: lbd.v1.Route.request_headers:type_name -> lbd.v1.HeaderChanges
+	43,  // 76: lbd.v1.Route.response_headers:type_name -> lbd.v1.HeaderChanges
+	44,  // 77: lbd.v1.Route.error_pages:type_name -> lbd.v1.ErrorPage
+	45,  // 78: lbd.v1.Route.maintenance:type_name -> lbd.v1.Maintenance
+	37,  // 79: lbd.v1.RouteMatch.path:type_name -> lbd.v1.PathMatch
+	36,  // 80: lbd.v1.RouteMatch.headers:type_name -> lbd.v1.FieldMatch
+	36,  // 81: lbd.v1.RouteMatch.query:type_name -> lbd.v1.FieldMatch
+	39,  // 82: lbd.v1.Forward.pools:type_name -> lbd.v1.ForwardPool
+	46,  // 83: lbd.v1.Forward.timeouts:type_name -> lbd.v1.ForwardTimeouts
+	47,  // 84: lbd.v1.Forward.retry:type_name -> lbd.v1.Retry
+	40,  // 85: lbd.v1.Forward.split_persistence:type_name -> lbd.v1.SplitPersistence
+	41,  // 86: lbd.v1.Forward.rewrite:type_name -> lbd.v1.Rewrite
+	67,  // 87: lbd.v1.SplitPersistence.idle_timeout:type_name -> google.protobuf.Duration
+	61,  // 88: lbd.v1.HeaderChanges.set:type_name -> lbd.v1.HeaderChanges.SetEntry
+	62,  // 89: lbd.v1.HeaderChanges.add:type_name -> lbd.v1.HeaderChanges.AddEntry
+	67,  // 90: lbd.v1.Maintenance.retry_after:type_name -> google.protobuf.Duration
+	10,  // 91: lbd.v1.ForwardTimeouts.first_byte:type_name -> lbd.v1.Timeout
+	10,  // 92: lbd.v1.ForwardTimeouts.body_idle:type_name -> lbd.v1.Timeout
+	10,  // 93: lbd.v1.ForwardTimeouts.request:type_name -> lbd.v1.Timeout
+	10,  // 94: lbd.v1.ForwardTimeouts.tunnel:type_name -> lbd.v1.Timeout
+	6,   // 95: lbd.v1.Retry.on:type_name -> lbd.v1.RetryCause
+	67,  // 96: lbd.v1.Retry.per_try_timeout:type_name -> google.protobuf.Duration
+	63,  // 97: lbd.v1.Respond.headers:type_name -> lbd.v1.Respond.HeadersEntry
+	64,  // 98: lbd.v1.Policy.labels:type_name -> lbd.v1.Policy.LabelsEntry
+	50,  // 99: lbd.v1.Policy.body_size:type_name -> lbd.v1.BodySize
+	51,  // 100: lbd.v1.Policy.addresses:type_name -> lbd.v1.Addresses
+	52,  // 101: lbd.v1.Policy.concurrency:type_name -> lbd.v1.Concurrency
+	65,  // 102: lbd.v1.AddressList.labels:type_name -> lbd.v1.AddressList.LabelsEntry
+	103, // [103:103] is the sub-list for method output_type
+	103, // [103:103] is the sub-list for method input_type
+	103, // [103:103] is the sub-list for extension type_name
+	103, // [103:103] is the sub-list for extension extendee
+	0,   // [0:103] is the sub-list for field type_name
 }
 
 func init() { file_lbd_v1_resource_proto_init() }
@@ -2847,6 +5043,8 @@ func file_lbd_v1_resource_proto_init() {
 		(*Resource_Route)(nil),
 		(*Resource_ClusterSettings)(nil),
 		(*Resource_Policy)(nil),
+		(*Resource_AddressList)(nil),
+		(*Resource_TrustBundle)(nil),
 	}
 	file_lbd_v1_resource_proto_msgTypes[3].OneofWrappers = []any{
 		(*Timeout_Duration)(nil),
@@ -2862,31 +5060,49 @@ func file_lbd_v1_resource_proto_init() {
 		(*Content_Inline)(nil),
 		(*Content_Sha256)(nil),
 	}
-	file_lbd_v1_resource_proto_msgTypes[12].OneofWrappers = []any{}
 	file_lbd_v1_resource_proto_msgTypes[13].OneofWrappers = []any{
+		(*HashOn_ClientAddress)(nil),
+		(*HashOn_Header)(nil),
+		(*HashOn_Cookie)(nil),
+	}
+	file_lbd_v1_resource_proto_msgTypes[15].OneofWrappers = []any{}
+	file_lbd_v1_resource_proto_msgTypes[19].OneofWrappers = []any{}
+	file_lbd_v1_resource_proto_msgTypes[23].OneofWrappers = []any{
 		(*HealthCheck_Http)(nil),
 		(*HealthCheck_Tcp)(nil),
+		(*HealthCheck_Tls)(nil),
 	}
-	file_lbd_v1_resource_proto_msgTypes[16].OneofWrappers = []any{
+	file_lbd_v1_resource_proto_msgTypes[27].OneofWrappers = []any{
 		(*Route_Forward)(nil),
 		(*Route_Respond)(nil),
+		(*Route_Redirect)(nil),
 	}
-	file_lbd_v1_resource_proto_msgTypes[18].OneofWrappers = []any{
+	file_lbd_v1_resource_proto_msgTypes[29].OneofWrappers = []any{
+		(*FieldMatch_Exact)(nil),
+		(*FieldMatch_Prefix)(nil),
+		(*FieldMatch_Regex)(nil),
+		(*FieldMatch_Present)(nil),
+	}
+	file_lbd_v1_resource_proto_msgTypes[30].OneofWrappers = []any{
 		(*PathMatch_Exact)(nil),
 		(*PathMatch_Prefix)(nil),
+		(*PathMatch_Regex)(nil),
 	}
-	file_lbd_v1_resource_proto_msgTypes[22].OneofWrappers = []any{}
-	file_lbd_v1_resource_proto_msgTypes[24].OneofWrappers = []any{
+	file_lbd_v1_resource_proto_msgTypes[32].OneofWrappers = []any{}
+	file_lbd_v1_resource_proto_msgTypes[40].OneofWrappers = []any{}
+	file_lbd_v1_resource_proto_msgTypes[42].OneofWrappers = []any{
 		(*Policy_BodySize)(nil),
+		(*Policy_Addresses)(nil),
+		(*Policy_Concurrency)(nil),
 	}
-	file_lbd_v1_resource_proto_msgTypes[26].OneofWrappers = []any{}
+	file_lbd_v1_resource_proto_msgTypes[47].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_lbd_v1_resource_proto_rawDesc), len(file_lbd_v1_resource_proto_rawDesc)),
-			NumEnums:      5,
-			NumMessages:   33,
+			NumEnums:      7,
+			NumMessages:   59,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -9,6 +9,7 @@ package lbdv1
 import (
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
+	durationpb "google.golang.org/protobuf/types/known/durationpb"
 	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
 	reflect "reflect"
 	sync "sync"
@@ -21,6 +22,109 @@ const (
 	// Verify that runtime/protoimpl is sufficiently up-to-date.
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
+
+// FindingLevel is how bad a finding is.
+type FindingLevel int32
+
+const (
+	FindingLevel_FINDING_LEVEL_UNSPECIFIED FindingLevel = 0
+	FindingLevel_FINDING_LEVEL_OK          FindingLevel = 1
+	FindingLevel_FINDING_LEVEL_WARNING     FindingLevel = 2
+	FindingLevel_FINDING_LEVEL_ERROR       FindingLevel = 3
+)
+
+// Enum value maps for FindingLevel.
+var (
+	FindingLevel_name = map[int32]string{
+		0: "FINDING_LEVEL_UNSPECIFIED",
+		1: "FINDING_LEVEL_OK",
+		2: "FINDING_LEVEL_WARNING",
+		3: "FINDING_LEVEL_ERROR",
+	}
+	FindingLevel_value = map[string]int32{
+		"FINDING_LEVEL_UNSPECIFIED": 0,
+		"FINDING_LEVEL_OK":          1,
+		"FINDING_LEVEL_WARNING":     2,
+		"FINDING_LEVEL_ERROR":       3,
+	}
+)
+
+func (x FindingLevel) Enum() *FindingLevel {
+	p := new(FindingLevel)
+	*p = x
+	return p
+}
+
+func (x FindingLevel) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (FindingLevel) Descriptor() protoreflect.EnumDescriptor {
+	return file_lbd_v1_system_service_proto_enumTypes[0].Descriptor()
+}
+
+func (FindingLevel) Type() protoreflect.EnumType {
+	return &file_lbd_v1_system_service_proto_enumTypes[0]
+}
+
+func (x FindingLevel) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use FindingLevel.Descriptor instead.
+func (FindingLevel) EnumDescriptor() ([]byte, []int) {
+	return file_lbd_v1_system_service_proto_rawDescGZIP(), []int{0}
+}
+
+// ProfileKind is a kind of profile.
+type ProfileKind int32
+
+const (
+	ProfileKind_PROFILE_KIND_UNSPECIFIED ProfileKind = 0
+	ProfileKind_PROFILE_KIND_CPU         ProfileKind = 1
+	ProfileKind_PROFILE_KIND_HEAP        ProfileKind = 2
+)
+
+// Enum value maps for ProfileKind.
+var (
+	ProfileKind_name = map[int32]string{
+		0: "PROFILE_KIND_UNSPECIFIED",
+		1: "PROFILE_KIND_CPU",
+		2: "PROFILE_KIND_HEAP",
+	}
+	ProfileKind_value = map[string]int32{
+		"PROFILE_KIND_UNSPECIFIED": 0,
+		"PROFILE_KIND_CPU":         1,
+		"PROFILE_KIND_HEAP":        2,
+	}
+)
+
+func (x ProfileKind) Enum() *ProfileKind {
+	p := new(ProfileKind)
+	*p = x
+	return p
+}
+
+func (x ProfileKind) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (ProfileKind) Descriptor() protoreflect.EnumDescriptor {
+	return file_lbd_v1_system_service_proto_enumTypes[1].Descriptor()
+}
+
+func (ProfileKind) Type() protoreflect.EnumType {
+	return &file_lbd_v1_system_service_proto_enumTypes[1]
+}
+
+func (x ProfileKind) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use ProfileKind.Descriptor instead.
+func (ProfileKind) EnumDescriptor() ([]byte, []int) {
+	return file_lbd_v1_system_service_proto_rawDescGZIP(), []int{1}
+}
 
 // GetVersionRequest is empty.
 type GetVersionRequest struct {
@@ -382,11 +486,354 @@ func (x *ListenerStatus) GetMessage() string {
 	return ""
 }
 
+// RunDoctorRequest is empty.
+type RunDoctorRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RunDoctorRequest) Reset() {
+	*x = RunDoctorRequest{}
+	mi := &file_lbd_v1_system_service_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RunDoctorRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RunDoctorRequest) ProtoMessage() {}
+
+func (x *RunDoctorRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_lbd_v1_system_service_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RunDoctorRequest.ProtoReflect.Descriptor instead.
+func (*RunDoctorRequest) Descriptor() ([]byte, []int) {
+	return file_lbd_v1_system_service_proto_rawDescGZIP(), []int{5}
+}
+
+// RunDoctorResponse lists what was looked at.
+type RunDoctorResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Findings      []*Finding             `protobuf:"bytes,1,rep,name=findings,proto3" json:"findings,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RunDoctorResponse) Reset() {
+	*x = RunDoctorResponse{}
+	mi := &file_lbd_v1_system_service_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RunDoctorResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RunDoctorResponse) ProtoMessage() {}
+
+func (x *RunDoctorResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_lbd_v1_system_service_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RunDoctorResponse.ProtoReflect.Descriptor instead.
+func (*RunDoctorResponse) Descriptor() ([]byte, []int) {
+	return file_lbd_v1_system_service_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *RunDoctorResponse) GetFindings() []*Finding {
+	if x != nil {
+		return x.Findings
+	}
+	return nil
+}
+
+// Finding is one check's result.
+type Finding struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Node  string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	// "open_files", "reuse", "build", "certificates", "expiry", "clock", …
+	Check string       `protobuf:"bytes,2,opt,name=check,proto3" json:"check,omitempty"`
+	Level FindingLevel `protobuf:"varint,3,opt,name=level,proto3,enum=lbd.v1.FindingLevel" json:"level,omitempty"`
+	// What was seen.
+	Message string `protobuf:"bytes,4,opt,name=message,proto3" json:"message,omitempty"`
+	// What to do; empty where nothing is to be done.
+	Remedy        string `protobuf:"bytes,5,opt,name=remedy,proto3" json:"remedy,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Finding) Reset() {
+	*x = Finding{}
+	mi := &file_lbd_v1_system_service_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Finding) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Finding) ProtoMessage() {}
+
+func (x *Finding) ProtoReflect() protoreflect.Message {
+	mi := &file_lbd_v1_system_service_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Finding.ProtoReflect.Descriptor instead.
+func (*Finding) Descriptor() ([]byte, []int) {
+	return file_lbd_v1_system_service_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *Finding) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *Finding) GetCheck() string {
+	if x != nil {
+		return x.Check
+	}
+	return ""
+}
+
+func (x *Finding) GetLevel() FindingLevel {
+	if x != nil {
+		return x.Level
+	}
+	return FindingLevel_FINDING_LEVEL_UNSPECIFIED
+}
+
+func (x *Finding) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+func (x *Finding) GetRemedy() string {
+	if x != nil {
+		return x.Remedy
+	}
+	return ""
+}
+
+// GetMetricsRequest is empty.
+type GetMetricsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetMetricsRequest) Reset() {
+	*x = GetMetricsRequest{}
+	mi := &file_lbd_v1_system_service_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetMetricsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetMetricsRequest) ProtoMessage() {}
+
+func (x *GetMetricsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_lbd_v1_system_service_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetMetricsRequest.ProtoReflect.Descriptor instead.
+func (*GetMetricsRequest) Descriptor() ([]byte, []int) {
+	return file_lbd_v1_system_service_proto_rawDescGZIP(), []int{8}
+}
+
+// GetMetricsResponse holds the text.
+type GetMetricsResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Text          string                 `protobuf:"bytes,1,opt,name=text,proto3" json:"text,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetMetricsResponse) Reset() {
+	*x = GetMetricsResponse{}
+	mi := &file_lbd_v1_system_service_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetMetricsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetMetricsResponse) ProtoMessage() {}
+
+func (x *GetMetricsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_lbd_v1_system_service_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetMetricsResponse.ProtoReflect.Descriptor instead.
+func (*GetMetricsResponse) Descriptor() ([]byte, []int) {
+	return file_lbd_v1_system_service_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *GetMetricsResponse) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
+}
+
+// GetProfileRequest chooses a profile.
+type GetProfileRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Kind  ProfileKind            `protobuf:"varint,1,opt,name=kind,proto3,enum=lbd.v1.ProfileKind" json:"kind,omitempty"`
+	// Of a CPU profile. 1s to 60s; default 10s.
+	Duration      *durationpb.Duration `protobuf:"bytes,2,opt,name=duration,proto3" json:"duration,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetProfileRequest) Reset() {
+	*x = GetProfileRequest{}
+	mi := &file_lbd_v1_system_service_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetProfileRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetProfileRequest) ProtoMessage() {}
+
+func (x *GetProfileRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_lbd_v1_system_service_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetProfileRequest.ProtoReflect.Descriptor instead.
+func (*GetProfileRequest) Descriptor() ([]byte, []int) {
+	return file_lbd_v1_system_service_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *GetProfileRequest) GetKind() ProfileKind {
+	if x != nil {
+		return x.Kind
+	}
+	return ProfileKind_PROFILE_KIND_UNSPECIFIED
+}
+
+func (x *GetProfileRequest) GetDuration() *durationpb.Duration {
+	if x != nil {
+		return x.Duration
+	}
+	return nil
+}
+
+// GetProfileResponse holds it, gzipped.
+type GetProfileResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Profile       []byte                 `protobuf:"bytes,1,opt,name=profile,proto3" json:"profile,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetProfileResponse) Reset() {
+	*x = GetProfileResponse{}
+	mi := &file_lbd_v1_system_service_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetProfileResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetProfileResponse) ProtoMessage() {}
+
+func (x *GetProfileResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_lbd_v1_system_service_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetProfileResponse.ProtoReflect.Descriptor instead.
+func (*GetProfileResponse) Descriptor() ([]byte, []int) {
+	return file_lbd_v1_system_service_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *GetProfileResponse) GetProfile() []byte {
+	if x != nil {
+		return x.Profile
+	}
+	return nil
+}
+
 var File_lbd_v1_system_service_proto protoreflect.FileDescriptor
 
 const file_lbd_v1_system_service_proto_rawDesc = "" +
 	"\n" +
-	"\x1blbd/v1/system_service.proto\x12\x06lbd.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\x13\n" +
+	"\x1blbd/v1/system_service.proto\x12\x06lbd.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x13\n" +
 	"\x11GetVersionRequest\"\x81\x01\n" +
 	"\x12GetVersionResponse\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x12\x1d\n" +
@@ -418,11 +865,42 @@ const file_lbd_v1_system_service_proto_rawDesc = "" +
 	"programmed\x18\x03 \x01(\bR\n" +
 	"programmed\x12\x16\n" +
 	"\x06reason\x18\x04 \x01(\tR\x06reason\x12\x18\n" +
-	"\amessage\x18\x05 \x01(\tR\amessage2\xb0\x01\n" +
+	"\amessage\x18\x05 \x01(\tR\amessage\"\x12\n" +
+	"\x10RunDoctorRequest\"@\n" +
+	"\x11RunDoctorResponse\x12+\n" +
+	"\bfindings\x18\x01 \x03(\v2\x0f.lbd.v1.FindingR\bfindings\"\x91\x01\n" +
+	"\aFinding\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\x12\x14\n" +
+	"\x05check\x18\x02 \x01(\tR\x05check\x12*\n" +
+	"\x05level\x18\x03 \x01(\x0e2\x14.lbd.v1.FindingLevelR\x05level\x12\x18\n" +
+	"\amessage\x18\x04 \x01(\tR\amessage\x12\x16\n" +
+	"\x06remedy\x18\x05 \x01(\tR\x06remedy\"\x13\n" +
+	"\x11GetMetricsRequest\"(\n" +
+	"\x12GetMetricsResponse\x12\x12\n" +
+	"\x04text\x18\x01 \x01(\tR\x04text\"s\n" +
+	"\x11GetProfileRequest\x12'\n" +
+	"\x04kind\x18\x01 \x01(\x0e2\x13.lbd.v1.ProfileKindR\x04kind\x125\n" +
+	"\bduration\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\bduration\".\n" +
+	"\x12GetProfileResponse\x12\x18\n" +
+	"\aprofile\x18\x01 \x01(\fR\aprofile*w\n" +
+	"\fFindingLevel\x12\x1d\n" +
+	"\x19FINDING_LEVEL_UNSPECIFIED\x10\x00\x12\x14\n" +
+	"\x10FINDING_LEVEL_OK\x10\x01\x12\x19\n" +
+	"\x15FINDING_LEVEL_WARNING\x10\x02\x12\x17\n" +
+	"\x13FINDING_LEVEL_ERROR\x10\x03*X\n" +
+	"\vProfileKind\x12\x1c\n" +
+	"\x18PROFILE_KIND_UNSPECIFIED\x10\x00\x12\x14\n" +
+	"\x10PROFILE_KIND_CPU\x10\x01\x12\x15\n" +
+	"\x11PROFILE_KIND_HEAP\x10\x022\xfc\x02\n" +
 	"\rSystemService\x12C\n" +
 	"\n" +
 	"GetVersion\x12\x19.lbd.v1.GetVersionRequest\x1a\x1a.lbd.v1.GetVersionResponse\x12Z\n" +
-	"\tGetStatus\x12%.lbd.v1.SystemServiceGetStatusRequest\x1a&.lbd.v1.SystemServiceGetStatusResponseB\x18Z\x16lbd/proto/lbd/v1;lbdv1b\x06proto3"
+	"\tGetStatus\x12%.lbd.v1.SystemServiceGetStatusRequest\x1a&.lbd.v1.SystemServiceGetStatusResponse\x12@\n" +
+	"\tRunDoctor\x12\x18.lbd.v1.RunDoctorRequest\x1a\x19.lbd.v1.RunDoctorResponse\x12C\n" +
+	"\n" +
+	"GetMetrics\x12\x19.lbd.v1.GetMetricsRequest\x1a\x1a.lbd.v1.GetMetricsResponse\x12C\n" +
+	"\n" +
+	"GetProfile\x12\x19.lbd.v1.GetProfileRequest\x1a\x1a.lbd.v1.GetProfileResponseB\x18Z\x16lbd/proto/lbd/v1;lbdv1b\x06proto3"
 
 var (
 	file_lbd_v1_system_service_proto_rawDescOnce sync.Once
@@ -436,27 +914,48 @@ func file_lbd_v1_system_service_proto_rawDescGZIP() []byte {
 	return file_lbd_v1_system_service_proto_rawDescData
 }
 
-var file_lbd_v1_system_service_proto_msgTypes = make([]protoimpl.MessageInfo, 5)
+var file_lbd_v1_system_service_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
+var file_lbd_v1_system_service_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
 var file_lbd_v1_system_service_proto_goTypes = []any{
-	(*GetVersionRequest)(nil),              // 0: lbd.v1.GetVersionRequest
-	(*GetVersionResponse)(nil),             // 1: lbd.v1.GetVersionResponse
-	(*SystemServiceGetStatusRequest)(nil),  // 2: lbd.v1.SystemServiceGetStatusRequest
-	(*SystemServiceGetStatusResponse)(nil), // 3: lbd.v1.SystemServiceGetStatusResponse
-	(*ListenerStatus)(nil),                 // 4: lbd.v1.ListenerStatus
-	(*timestamppb.Timestamp)(nil),          // 5: google.protobuf.Timestamp
+	(FindingLevel)(0),                      // 0: lbd.v1.FindingLevel
+	(ProfileKind)(0),                       // 1: lbd.v1.ProfileKind
+	(*GetVersionRequest)(nil),              // 2: lbd.v1.GetVersionRequest
+	(*GetVersionResponse)(nil),             // 3: lbd.v1.GetVersionResponse
+	(*SystemServiceGetStatusRequest)(nil),  // 4: lbd.v1.SystemServiceGetStatusRequest
+	(*SystemServiceGetStatusResponse)(nil), // 5: lbd.v1.SystemServiceGetStatusResponse
+	(*ListenerStatus)(nil),                 // 6: lbd.v1.ListenerStatus
+	(*RunDoctorRequest)(nil),               // 7: lbd.v1.RunDoctorRequest
+	(*RunDoctorResponse)(nil),              // 8: lbd.v1.RunDoctorResponse
+	(*Finding)(nil),                        // 9: lbd.v1.Finding
+	(*GetMetricsRequest)(nil),              // 10: lbd.v1.GetMetricsRequest
+	(*GetMetricsResponse)(nil),             // 11: lbd.v1.GetMetricsResponse
+	(*GetProfileRequest)(nil),              // 12: lbd.v1.GetProfileRequest
+	(*GetProfileResponse)(nil),             // 13: lbd.v1.GetProfileResponse
+	(*timestamppb.Timestamp)(nil),          // 14: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),            // 15: google.protobuf.Duration
 }
 var file_lbd_v1_system_service_proto_depIdxs = []int32{
-	5, // 0: lbd.v1.SystemServiceGetStatusResponse.start_time:type_name -> google.protobuf.Timestamp
-	4, // 1: lbd.v1.SystemServiceGetStatusResponse.listeners:type_name -> lbd.v1.ListenerStatus
-	0, // 2: lbd.v1.SystemService.GetVersion:input_type -> lbd.v1.GetVersionRequest
-	2, // 3: lbd.v1.SystemService.GetStatus:input_type -> lbd.v1.SystemServiceGetStatusRequest
-	1, // 4: lbd.v1.SystemService.GetVersion:output_type -> lbd.v1.GetVersionResponse
-	3, // 5: lbd.v1.SystemService.GetStatus:output_type -> lbd.v1.SystemServiceGetStatusResponse
-	4, // [4:6] is the sub-list for method output_type
-	2, // [2:4] is the sub-list for method input_type
-	2, // [2:2] is the sub-list for extension type_name
-	2, // [2:2] is the sub-list for extension extendee
-	0, // [0:2] is the sub-list for field type_name
+	14, // 0: lbd.v1.SystemServiceGetStatusResponse.start_time:type_name -> google.protobuf.Timestamp
+	6,  // 1: lbd.v1.SystemServiceGetStatusResponse.listeners:type_name -> lbd.v1.ListenerStatus
+	9,  // 2: lbd.v1.RunDoctorResponse.findings:type_name -> lbd.v1.Finding
+	0,  // 3: lbd.v1.Finding.level:type_name -> lbd.v1.FindingLevel
+	1,  // 4: lbd.v1.GetProfileRequest.kind:type_name -> lbd.v1.ProfileKind
+	15, // 5: lbd.v1.GetProfileRequest.duration:type_name -> google.protobuf.Duration
+	2,  // 6: lbd.v1.SystemService.GetVersion:input_type -> lbd.v1.GetVersionRequest
+	4,  // 7: lbd.v1.SystemService.GetStatus:input_type -> lbd.v1.SystemServiceGetStatusRequest
+	7,  // 8: lbd.v1.SystemService.RunDoctor:input_type -> lbd.v1.RunDoctorRequest
+	10, // 9: lbd.v1.SystemService.GetMetrics:input_type -> lbd.v1.GetMetricsRequest
+	12, // 10: lbd.v1.SystemService.GetProfile:input_type -> lbd.v1.GetProfileRequest
+	3,  // 11: lbd.v1.SystemService.GetVersion:output_type -> lbd.v1.GetVersionResponse
+	5,  // 12: lbd.v1.SystemService.GetStatus:output_type -> lbd.v1.SystemServiceGetStatusResponse
+	8,  // 13: lbd.v1.SystemService.RunDoctor:output_type -> lbd.v1.RunDoctorResponse
+	11, // 14: lbd.v1.SystemService.GetMetrics:output_type -> lbd.v1.GetMetricsResponse
+	13, // 15: lbd.v1.SystemService.GetProfile:output_type -> lbd.v1.GetProfileResponse
+	11, // [11:16] is the sub-list for method output_type
+	6,  // [6:11] is the sub-list for method input_type
+	6,  // [6:6] is the sub-list for extension type_name
+	6,  // [6:6] is the sub-list for extension extendee
+	0,  // [0:6] is the sub-list for field type_name
 }
 
 func init() { file_lbd_v1_system_service_proto_init() }
@@ -469,13 +968,14 @@ func file_lbd_v1_system_service_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_lbd_v1_system_service_proto_rawDesc), len(file_lbd_v1_system_service_proto_rawDesc)),
-			NumEnums:      0,
-			NumMessages:   5,
+			NumEnums:      2,
+			NumMessages:   12,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
 		GoTypes:           file_lbd_v1_system_service_proto_goTypes,
 		DependencyIndexes: file_lbd_v1_system_service_proto_depIdxs,
+		EnumInfos:         file_lbd_v1_system_service_proto_enumTypes,
 		MessageInfos:      file_lbd_v1_system_service_proto_msgTypes,
 	}.Build()
 	File_lbd_v1_system_service_proto = out.File

@@ -21,6 +21,9 @@ const _ = grpc.SupportPackageIsVersion9
 const (
 	SystemService_GetVersion_FullMethodName = "/lbd.v1.SystemService/GetVersion"
 	SystemService_GetStatus_FullMethodName  = "/lbd.v1.SystemService/GetStatus"
+	SystemService_RunDoctor_FullMethodName  = "/lbd.v1.SystemService/RunDoctor"
+	SystemService_GetMetrics_FullMethodName = "/lbd.v1.SystemService/GetMetrics"
+	SystemService_GetProfile_FullMethodName = "/lbd.v1.SystemService/GetProfile"
 )
 
 // SystemServiceClient is the client API for SystemService service.
@@ -33,6 +36,12 @@ type SystemServiceClient interface {
 	GetVersion(ctx context.Context, in *GetVersionRequest, opts ...grpc.CallOption) (*GetVersionResponse, error)
 	// GetStatus reads the node's condition.
 	GetStatus(ctx context.Context, in *SystemServiceGetStatusRequest, opts ...grpc.CallOption) (*SystemServiceGetStatusResponse, error)
+	// RunDoctor looks for what makes the node slow, unsafe or about to fail without an error.
+	RunDoctor(ctx context.Context, in *RunDoctorRequest, opts ...grpc.CallOption) (*RunDoctorResponse, error)
+	// GetMetrics reads the node's metrics in Prometheus' text format.
+	GetMetrics(ctx context.Context, in *GetMetricsRequest, opts ...grpc.CallOption) (*GetMetricsResponse, error)
+	// GetProfile takes a profile of the running process (pprof's format).
+	GetProfile(ctx context.Context, in *GetProfileRequest, opts ...grpc.CallOption) (*GetProfileResponse, error)
 }
 
 type systemServiceClient struct {
@@ -63,6 +72,36 @@ func (c *systemServiceClient) GetStatus(ctx context.Context, in *SystemServiceGe
 	return out, nil
 }
 
+func (c *systemServiceClient) RunDoctor(ctx context.Context, in *RunDoctorRequest, opts ...grpc.CallOption) (*RunDoctorResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RunDoctorResponse)
+	err := c.cc.Invoke(ctx, SystemService_RunDoctor_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *systemServiceClient) GetMetrics(ctx context.Context, in *GetMetricsRequest, opts ...grpc.CallOption) (*GetMetricsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(GetMetricsResponse)
+	err := c.cc.Invoke(ctx, SystemService_GetMetrics_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *systemServiceClient) GetProfile(ctx context.Context, in *GetProfileRequest, opts ...grpc.CallOption) (*GetProfileResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(GetProfileResponse)
+	err := c.cc.Invoke(ctx, SystemService_GetProfile_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // SystemServiceServer is the server API for SystemService service.
 // All implementations must embed UnimplementedSystemServiceServer
 // for forward compatibility.
@@ -73,6 +112,12 @@ type SystemServiceServer interface {
 	GetVersion(context.Context, *GetVersionRequest) (*GetVersionResponse, error)
 	// GetStatus reads the node's condition.
 	GetStatus(context.Context, *SystemServiceGetStatusRequest) (*SystemServiceGetStatusResponse, error)
+	// RunDoctor looks for what makes the node slow, unsafe or about to fail without an error.
+	RunDoctor(context.Context, *RunDoctorRequest) (*RunDoctorResponse, error)
+	// GetMetrics reads the node's metrics in Prometheus' text format.
+	GetMetrics(context.Context, *GetMetricsRequest) (*GetMetricsResponse, error)
+	// GetProfile takes a profile of the running process (pprof's format).
+	GetProfile(context.Context, *GetProfileRequest) (*GetProfileResponse, error)
 	mustEmbedUnimplementedSystemServiceServer()
 }
 
@@ -88,6 +133,15 @@ func (UnimplementedSystemServiceServer) GetVersion(context.Context, *GetVersionR
 }
 func (UnimplementedSystemServiceServer) GetStatus(context.Context, *SystemServiceGetStatusRequest) (*SystemServiceGetStatusResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetStatus not implemented")
+}
+func (UnimplementedSystemServiceServer) RunDoctor(context.Context, *RunDoctorRequest) (*RunDoctorResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method RunDoctor not implemented")
+}
+func (UnimplementedSystemServiceServer) GetMetrics(context.Context, *GetMetricsRequest) (*GetMetricsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetMetrics not implemented")
+}
+func (UnimplementedSystemServiceServer) GetProfile(context.Context, *GetProfileRequest) (*GetProfileResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetProfile not implemented")
 }
 func (UnimplementedSystemServiceServer) mustEmbedUnimplementedSystemServiceServer() {}
 func (UnimplementedSystemServiceServer) testEmbeddedByValue()                       {}
@@ -146,6 +200,60 @@ func _SystemService_GetStatus_Handler(srv interface{}, ctx context.Context, dec 
 	return interceptor(ctx, in, info, handler)
 }
 
+func _SystemService_RunDoctor_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RunDoctorRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(SystemServiceServer).RunDoctor(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: SystemService_RunDoctor_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(SystemServiceServer).RunDoctor(ctx, req.(*RunDoctorRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _SystemService_GetMetrics_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetMetricsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(SystemServiceServer).GetMetrics(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: SystemService_GetMetrics_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(SystemServiceServer).GetMetrics(ctx, req.(*GetMetricsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _SystemService_GetProfile_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetProfileRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(SystemServiceServer).GetProfile(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: SystemService_GetProfile_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(SystemServiceServer).GetProfile(ctx, req.(*GetProfileRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // SystemService_ServiceDesc is the grpc.ServiceDesc for SystemService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -160,6 +268,18 @@ var SystemService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "GetStatus",
 			Handler:    _SystemService_GetStatus_Handler,
+		},
+		{
+			MethodName: "RunDoctor",
+			Handler:    _SystemService_RunDoctor_Handler,
+		},
+		{
+			MethodName: "GetMetrics",
+			Handler:    _SystemService_GetMetrics_Handler,
+		},
+		{
+			MethodName: "GetProfile",
+			Handler:    _SystemService_GetProfile_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

@@ -33,6 +33,7 @@ type Command struct {
 	//	*Command_Change
 	//	*Command_Part
 	//	*Command_Commit
+	//	*Command_Override
 	Kind          isCommand_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -102,6 +103,15 @@ func (x *Command) GetCommit() *CommitCommand {
 	return nil
 }
 
+func (x *Command) GetOverride() *OverrideCommand {
+	if x != nil {
+		if x, ok := x.Kind.(*Command_Override); ok {
+			return x.Override
+		}
+	}
+	return nil
+}
+
 type isCommand_Kind interface {
 	isCommand_Kind()
 }
@@ -121,11 +131,18 @@ type Command_Commit struct {
 	Commit *CommitCommand `protobuf:"bytes,3,opt,name=commit,proto3,oneof"`
 }
 
+type Command_Override struct {
+	// Sets and ends overrides; makes no revision.
+	Override *OverrideCommand `protobuf:"bytes,4,opt,name=override,proto3,oneof"`
+}
+
 func (*Command_Change) isCommand_Kind() {}
 
 func (*Command_Part) isCommand_Kind() {}
 
 func (*Command_Commit) isCommand_Kind() {}
+
+func (*Command_Override) isCommand_Kind() {}
 
 // ChangeCommand becomes one revision. Nothing in it is read from a clock or made at random when it is applied.
 type ChangeCommand struct {
@@ -139,7 +156,13 @@ type ChangeCommand struct {
 	// Resources to create or replace.
 	Upserts []*StoredResource `protobuf:"bytes,7,rep,name=upserts,proto3" json:"upserts,omitempty"`
 	// "kind/name".
-	Deletes       []string `protobuf:"bytes,8,rep,name=deletes,proto3" json:"deletes,omitempty"`
+	Deletes []string `protobuf:"bytes,8,rep,name=deletes,proto3" json:"deletes,omitempty"`
+	// The owner's newest revision must be this one.
+	IfRevision *int64 `protobuf:"varint,9,opt,name=if_revision,json=ifRevision,proto3,oneof" json:"if_revision,omitempty"`
+	// What the stored resources must be, else the change is a conflict.
+	IfEtags []*Precondition `protobuf:"bytes,10,rep,name=if_etags,json=ifEtags,proto3" json:"if_etags,omitempty"`
+	// The upserts are of an apply: prune may delete them later.
+	Applied       bool `protobuf:"varint,11,opt,name=applied,proto3" json:"applied,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -230,6 +253,231 @@ func (x *ChangeCommand) GetDeletes() []string {
 	return nil
 }
 
+func (x *ChangeCommand) GetIfRevision() int64 {
+	if x != nil && x.IfRevision != nil {
+		return *x.IfRevision
+	}
+	return 0
+}
+
+func (x *ChangeCommand) GetIfEtags() []*Precondition {
+	if x != nil {
+		return x.IfEtags
+	}
+	return nil
+}
+
+func (x *ChangeCommand) GetApplied() bool {
+	if x != nil {
+		return x.Applied
+	}
+	return false
+}
+
+// Precondition is what a stored resource must be for a change to be made.
+type Precondition struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// "kind/name".
+	Key string `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	// Empty: must not exist.
+	Etag          string `protobuf:"bytes,2,opt,name=etag,proto3" json:"etag,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Precondition) Reset() {
+	*x = Precondition{}
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Precondition) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Precondition) ProtoMessage() {}
+
+func (x *Precondition) ProtoReflect() protoreflect.Message {
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Precondition.ProtoReflect.Descriptor instead.
+func (*Precondition) Descriptor() ([]byte, []int) {
+	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *Precondition) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *Precondition) GetEtag() string {
+	if x != nil {
+		return x.Etag
+	}
+	return ""
+}
+
+// OverrideCommand changes overrides. What expired before its time goes, too.
+type OverrideCommand struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Author    string                 `protobuf:"bytes,1,opt,name=author,proto3" json:"author,omitempty"`
+	Time      *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=time,proto3" json:"time,omitempty"`
+	RequestId string                 `protobuf:"bytes,3,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	// Each replaces what was said of the same backend's state, or weight.
+	Sets          []*v1.Override `protobuf:"bytes,4,rep,name=sets,proto3" json:"sets,omitempty"`
+	Clears        []*OverrideKey `protobuf:"bytes,5,rep,name=clears,proto3" json:"clears,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OverrideCommand) Reset() {
+	*x = OverrideCommand{}
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OverrideCommand) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OverrideCommand) ProtoMessage() {}
+
+func (x *OverrideCommand) ProtoReflect() protoreflect.Message {
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OverrideCommand.ProtoReflect.Descriptor instead.
+func (*OverrideCommand) Descriptor() ([]byte, []int) {
+	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *OverrideCommand) GetAuthor() string {
+	if x != nil {
+		return x.Author
+	}
+	return ""
+}
+
+func (x *OverrideCommand) GetTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Time
+	}
+	return nil
+}
+
+func (x *OverrideCommand) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
+}
+
+func (x *OverrideCommand) GetSets() []*v1.Override {
+	if x != nil {
+		return x.Sets
+	}
+	return nil
+}
+
+func (x *OverrideCommand) GetClears() []*OverrideKey {
+	if x != nil {
+		return x.Clears
+	}
+	return nil
+}
+
+// OverrideKey names overrides.
+type OverrideKey struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Pool  string                 `protobuf:"bytes,1,opt,name=pool,proto3" json:"pool,omitempty"`
+	// Empty: of all backends.
+	Address string `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
+	// Only the state, or only the weight; neither: both.
+	StateOnly     bool `protobuf:"varint,3,opt,name=state_only,json=stateOnly,proto3" json:"state_only,omitempty"`
+	WeightOnly    bool `protobuf:"varint,4,opt,name=weight_only,json=weightOnly,proto3" json:"weight_only,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OverrideKey) Reset() {
+	*x = OverrideKey{}
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OverrideKey) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OverrideKey) ProtoMessage() {}
+
+func (x *OverrideKey) ProtoReflect() protoreflect.Message {
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OverrideKey.ProtoReflect.Descriptor instead.
+func (*OverrideKey) Descriptor() ([]byte, []int) {
+	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *OverrideKey) GetPool() string {
+	if x != nil {
+		return x.Pool
+	}
+	return ""
+}
+
+func (x *OverrideKey) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
+func (x *OverrideKey) GetStateOnly() bool {
+	if x != nil {
+		return x.StateOnly
+	}
+	return false
+}
+
+func (x *OverrideKey) GetWeightOnly() bool {
+	if x != nil {
+		return x.WeightOnly
+	}
+	return false
+}
+
 // PartCommand carries at most 256 KiB of an encoded ChangeCommand.
 type PartCommand struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -243,7 +491,7 @@ type PartCommand struct {
 
 func (x *PartCommand) Reset() {
 	*x = PartCommand{}
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[2]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -255,7 +503,7 @@ func (x *PartCommand) String() string {
 func (*PartCommand) ProtoMessage() {}
 
 func (x *PartCommand) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[2]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -268,7 +516,7 @@ func (x *PartCommand) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PartCommand.ProtoReflect.Descriptor instead.
 func (*PartCommand) Descriptor() ([]byte, []int) {
-	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{2}
+	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *PartCommand) GetDigest() []byte {
@@ -303,7 +551,7 @@ type CommitCommand struct {
 
 func (x *CommitCommand) Reset() {
 	*x = CommitCommand{}
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[3]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -315,7 +563,7 @@ func (x *CommitCommand) String() string {
 func (*CommitCommand) ProtoMessage() {}
 
 func (x *CommitCommand) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[3]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -328,7 +576,7 @@ func (x *CommitCommand) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitCommand.ProtoReflect.Descriptor instead.
 func (*CommitCommand) Descriptor() ([]byte, []int) {
-	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{3}
+	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *CommitCommand) GetDigest() []byte {
@@ -350,14 +598,18 @@ type StoredResource struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	Resource *v1.Resource           `protobuf:"bytes,1,opt,name=resource,proto3" json:"resource,omitempty"`
 	// Only for certificates.
-	Material      *CertificateMaterial `protobuf:"bytes,2,opt,name=material,proto3" json:"material,omitempty"`
+	Material *CertificateMaterial `protobuf:"bytes,2,opt,name=material,proto3" json:"material,omitempty"`
+	// An apply made it or changed it last: prune may delete it.
+	Applied bool `protobuf:"varint,3,opt,name=applied,proto3" json:"applied,omitempty"`
+	// The revision that made it; changes do not move it. 0 in what an earlier build stored: then the one that changed it last counts.
+	Created       int64 `protobuf:"varint,4,opt,name=created,proto3" json:"created,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *StoredResource) Reset() {
 	*x = StoredResource{}
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[4]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -369,7 +621,7 @@ func (x *StoredResource) String() string {
 func (*StoredResource) ProtoMessage() {}
 
 func (x *StoredResource) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[4]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -382,7 +634,7 @@ func (x *StoredResource) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoredResource.ProtoReflect.Descriptor instead.
 func (*StoredResource) Descriptor() ([]byte, []int) {
-	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{4}
+	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *StoredResource) GetResource() *v1.Resource {
@@ -395,6 +647,83 @@ func (x *StoredResource) GetResource() *v1.Resource {
 func (x *StoredResource) GetMaterial() *CertificateMaterial {
 	if x != nil {
 		return x.Material
+	}
+	return nil
+}
+
+func (x *StoredResource) GetApplied() bool {
+	if x != nil {
+		return x.Applied
+	}
+	return false
+}
+
+func (x *StoredResource) GetCreated() int64 {
+	if x != nil {
+		return x.Created
+	}
+	return 0
+}
+
+// Before is a resource as it was before a revision changed it.
+type Before struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Revision int64                  `protobuf:"varint,1,opt,name=revision,proto3" json:"revision,omitempty"`
+	// "kind/name".
+	Key string `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`
+	// Absent: it did not exist.
+	Resource      *StoredResource `protobuf:"bytes,3,opt,name=resource,proto3" json:"resource,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Before) Reset() {
+	*x = Before{}
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Before) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Before) ProtoMessage() {}
+
+func (x *Before) ProtoReflect() protoreflect.Message {
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Before.ProtoReflect.Descriptor instead.
+func (*Before) Descriptor() ([]byte, []int) {
+	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *Before) GetRevision() int64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+func (x *Before) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *Before) GetResource() *StoredResource {
+	if x != nil {
+		return x.Resource
 	}
 	return nil
 }
@@ -414,7 +743,7 @@ type CertificateMaterial struct {
 
 func (x *CertificateMaterial) Reset() {
 	*x = CertificateMaterial{}
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[5]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -426,7 +755,7 @@ func (x *CertificateMaterial) String() string {
 func (*CertificateMaterial) ProtoMessage() {}
 
 func (x *CertificateMaterial) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[5]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -439,7 +768,7 @@ func (x *CertificateMaterial) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CertificateMaterial.ProtoReflect.Descriptor instead.
 func (*CertificateMaterial) Descriptor() ([]byte, []int) {
-	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{5}
+	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *CertificateMaterial) GetChain() [][]byte {
@@ -476,7 +805,7 @@ type SnapshotHeader struct {
 
 func (x *SnapshotHeader) Reset() {
 	*x = SnapshotHeader{}
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[6]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -488,7 +817,7 @@ func (x *SnapshotHeader) String() string {
 func (*SnapshotHeader) ProtoMessage() {}
 
 func (x *SnapshotHeader) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[6]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -501,7 +830,7 @@ func (x *SnapshotHeader) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotHeader.ProtoReflect.Descriptor instead.
 func (*SnapshotHeader) Descriptor() ([]byte, []int) {
-	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{6}
+	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *SnapshotHeader) GetFormat() int32 {
@@ -534,6 +863,8 @@ type SnapshotRecord struct {
 	//	*SnapshotRecord_Revision
 	//	*SnapshotRecord_Request
 	//	*SnapshotRecord_Part
+	//	*SnapshotRecord_Before
+	//	*SnapshotRecord_Override
 	Record        isSnapshotRecord_Record `protobuf_oneof:"record"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -541,7 +872,7 @@ type SnapshotRecord struct {
 
 func (x *SnapshotRecord) Reset() {
 	*x = SnapshotRecord{}
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[7]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -553,7 +884,7 @@ func (x *SnapshotRecord) String() string {
 func (*SnapshotRecord) ProtoMessage() {}
 
 func (x *SnapshotRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[7]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -566,7 +897,7 @@ func (x *SnapshotRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotRecord.ProtoReflect.Descriptor instead.
 func (*SnapshotRecord) Descriptor() ([]byte, []int) {
-	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{7}
+	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *SnapshotRecord) GetRecord() isSnapshotRecord_Record {
@@ -612,6 +943,24 @@ func (x *SnapshotRecord) GetPart() *PartCommand {
 	return nil
 }
 
+func (x *SnapshotRecord) GetBefore() *Before {
+	if x != nil {
+		if x, ok := x.Record.(*SnapshotRecord_Before); ok {
+			return x.Before
+		}
+	}
+	return nil
+}
+
+func (x *SnapshotRecord) GetOverride() *v1.Override {
+	if x != nil {
+		if x, ok := x.Record.(*SnapshotRecord_Override); ok {
+			return x.Override
+		}
+	}
+	return nil
+}
+
 type isSnapshotRecord_Record interface {
 	isSnapshotRecord_Record()
 }
@@ -632,6 +981,14 @@ type SnapshotRecord_Part struct {
 	Part *PartCommand `protobuf:"bytes,4,opt,name=part,proto3,oneof"`
 }
 
+type SnapshotRecord_Before struct {
+	Before *Before `protobuf:"bytes,5,opt,name=before,proto3,oneof"`
+}
+
+type SnapshotRecord_Override struct {
+	Override *v1.Override `protobuf:"bytes,6,opt,name=override,proto3,oneof"`
+}
+
 func (*SnapshotRecord_Resource) isSnapshotRecord_Record() {}
 
 func (*SnapshotRecord_Revision) isSnapshotRecord_Record() {}
@@ -639,6 +996,10 @@ func (*SnapshotRecord_Revision) isSnapshotRecord_Record() {}
 func (*SnapshotRecord_Request) isSnapshotRecord_Record() {}
 
 func (*SnapshotRecord_Part) isSnapshotRecord_Record() {}
+
+func (*SnapshotRecord_Before) isSnapshotRecord_Record() {}
+
+func (*SnapshotRecord_Override) isSnapshotRecord_Record() {}
 
 // Request is a remembered request id with its answer.
 type Request struct {
@@ -654,7 +1015,7 @@ type Request struct {
 
 func (x *Request) Reset() {
 	*x = Request{}
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[8]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -666,7 +1027,7 @@ func (x *Request) String() string {
 func (*Request) ProtoMessage() {}
 
 func (x *Request) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[8]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -679,7 +1040,7 @@ func (x *Request) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Request.ProtoReflect.Descriptor instead.
 func (*Request) Descriptor() ([]byte, []int) {
-	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{8}
+	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Request) GetId() string {
@@ -714,12 +1075,13 @@ var File_lbd_raft_v1_raft_proto protoreflect.FileDescriptor
 
 const file_lbd_raft_v1_raft_proto_rawDesc = "" +
 	"\n" +
-	"\x16lbd/raft/v1/raft.proto\x12\vlbd.raft.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1blbd/v1/config_service.proto\x1a\x15lbd/v1/resource.proto\"\xad\x01\n" +
+	"\x16lbd/raft/v1/raft.proto\x12\vlbd.raft.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1blbd/v1/config_service.proto\x1a\x15lbd/v1/resource.proto\"\xe9\x01\n" +
 	"\aCommand\x124\n" +
 	"\x06change\x18\x01 \x01(\v2\x1a.lbd.raft.v1.ChangeCommandH\x00R\x06change\x12.\n" +
 	"\x04part\x18\x02 \x01(\v2\x18.lbd.raft.v1.PartCommandH\x00R\x04part\x124\n" +
-	"\x06commit\x18\x03 \x01(\v2\x1a.lbd.raft.v1.CommitCommandH\x00R\x06commitB\x06\n" +
-	"\x04kind\"\x94\x02\n" +
+	"\x06commit\x18\x03 \x01(\v2\x1a.lbd.raft.v1.CommitCommandH\x00R\x06commit\x12:\n" +
+	"\boverride\x18\x04 \x01(\v2\x1c.lbd.raft.v1.OverrideCommandH\x00R\boverrideB\x06\n" +
+	"\x04kind\"\x9a\x03\n" +
 	"\rChangeCommand\x12\x14\n" +
 	"\x05owner\x18\x01 \x01(\tR\x05owner\x12\x16\n" +
 	"\x06author\x18\x02 \x01(\tR\x06author\x12.\n" +
@@ -729,17 +1091,46 @@ const file_lbd_raft_v1_raft_proto_rawDesc = "" +
 	"request_id\x18\x05 \x01(\tR\trequestId\x12\x1b\n" +
 	"\ttake_over\x18\x06 \x01(\bR\btakeOver\x125\n" +
 	"\aupserts\x18\a \x03(\v2\x1b.lbd.raft.v1.StoredResourceR\aupserts\x12\x18\n" +
-	"\adeletes\x18\b \x03(\tR\adeletes\"O\n" +
+	"\adeletes\x18\b \x03(\tR\adeletes\x12$\n" +
+	"\vif_revision\x18\t \x01(\x03H\x00R\n" +
+	"ifRevision\x88\x01\x01\x124\n" +
+	"\bif_etags\x18\n" +
+	" \x03(\v2\x19.lbd.raft.v1.PreconditionR\aifEtags\x12\x18\n" +
+	"\aapplied\x18\v \x01(\bR\aappliedB\x0e\n" +
+	"\f_if_revision\"4\n" +
+	"\fPrecondition\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x12\n" +
+	"\x04etag\x18\x02 \x01(\tR\x04etag\"\xd0\x01\n" +
+	"\x0fOverrideCommand\x12\x16\n" +
+	"\x06author\x18\x01 \x01(\tR\x06author\x12.\n" +
+	"\x04time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\x03 \x01(\tR\trequestId\x12$\n" +
+	"\x04sets\x18\x04 \x03(\v2\x10.lbd.v1.OverrideR\x04sets\x120\n" +
+	"\x06clears\x18\x05 \x03(\v2\x18.lbd.raft.v1.OverrideKeyR\x06clears\"{\n" +
+	"\vOverrideKey\x12\x12\n" +
+	"\x04pool\x18\x01 \x01(\tR\x04pool\x12\x18\n" +
+	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x1d\n" +
+	"\n" +
+	"state_only\x18\x03 \x01(\bR\tstateOnly\x12\x1f\n" +
+	"\vweight_only\x18\x04 \x01(\bR\n" +
+	"weightOnly\"O\n" +
 	"\vPartCommand\x12\x16\n" +
 	"\x06digest\x18\x01 \x01(\fR\x06digest\x12\x14\n" +
 	"\x05index\x18\x02 \x01(\x05R\x05index\x12\x12\n" +
 	"\x04data\x18\x03 \x01(\fR\x04data\"=\n" +
 	"\rCommitCommand\x12\x16\n" +
 	"\x06digest\x18\x01 \x01(\fR\x06digest\x12\x14\n" +
-	"\x05parts\x18\x02 \x01(\x05R\x05parts\"|\n" +
+	"\x05parts\x18\x02 \x01(\x05R\x05parts\"\xb0\x01\n" +
 	"\x0eStoredResource\x12,\n" +
 	"\bresource\x18\x01 \x01(\v2\x10.lbd.v1.ResourceR\bresource\x12<\n" +
-	"\bmaterial\x18\x02 \x01(\v2 .lbd.raft.v1.CertificateMaterialR\bmaterial\"v\n" +
+	"\bmaterial\x18\x02 \x01(\v2 .lbd.raft.v1.CertificateMaterialR\bmaterial\x12\x18\n" +
+	"\aapplied\x18\x03 \x01(\bR\aapplied\x12\x18\n" +
+	"\acreated\x18\x04 \x01(\x03R\acreated\"o\n" +
+	"\x06Before\x12\x1a\n" +
+	"\brevision\x18\x01 \x01(\x03R\brevision\x12\x10\n" +
+	"\x03key\x18\x02 \x01(\tR\x03key\x127\n" +
+	"\bresource\x18\x03 \x01(\v2\x1b.lbd.raft.v1.StoredResourceR\bresource\"v\n" +
 	"\x13CertificateMaterial\x12\x14\n" +
 	"\x05chain\x18\x01 \x03(\fR\x05chain\x12\x1d\n" +
 	"\n" +
@@ -749,12 +1140,14 @@ const file_lbd_raft_v1_raft_proto_rawDesc = "" +
 	"\x06format\x18\x01 \x01(\x05R\x06format\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x03R\brevision\x12\x1d\n" +
 	"\n" +
-	"cluster_id\x18\x03 \x01(\tR\tclusterId\"\xe7\x01\n" +
+	"cluster_id\x18\x03 \x01(\tR\tclusterId\"\xc6\x02\n" +
 	"\x0eSnapshotRecord\x129\n" +
 	"\bresource\x18\x01 \x01(\v2\x1b.lbd.raft.v1.StoredResourceH\x00R\bresource\x12.\n" +
 	"\brevision\x18\x02 \x01(\v2\x10.lbd.v1.RevisionH\x00R\brevision\x120\n" +
 	"\arequest\x18\x03 \x01(\v2\x14.lbd.raft.v1.RequestH\x00R\arequest\x12.\n" +
-	"\x04part\x18\x04 \x01(\v2\x18.lbd.raft.v1.PartCommandH\x00R\x04partB\b\n" +
+	"\x04part\x18\x04 \x01(\v2\x18.lbd.raft.v1.PartCommandH\x00R\x04part\x12-\n" +
+	"\x06before\x18\x05 \x01(\v2\x13.lbd.raft.v1.BeforeH\x00R\x06before\x12.\n" +
+	"\boverride\x18\x06 \x01(\v2\x10.lbd.v1.OverrideH\x00R\boverrideB\b\n" +
 	"\x06record\"w\n" +
 	"\aRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1a\n" +
@@ -774,40 +1167,53 @@ func file_lbd_raft_v1_raft_proto_rawDescGZIP() []byte {
 	return file_lbd_raft_v1_raft_proto_rawDescData
 }
 
-var file_lbd_raft_v1_raft_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
+var file_lbd_raft_v1_raft_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
 var file_lbd_raft_v1_raft_proto_goTypes = []any{
 	(*Command)(nil),               // 0: lbd.raft.v1.Command
 	(*ChangeCommand)(nil),         // 1: lbd.raft.v1.ChangeCommand
-	(*PartCommand)(nil),           // 2: lbd.raft.v1.PartCommand
-	(*CommitCommand)(nil),         // 3: lbd.raft.v1.CommitCommand
-	(*StoredResource)(nil),        // 4: lbd.raft.v1.StoredResource
-	(*CertificateMaterial)(nil),   // 5: lbd.raft.v1.CertificateMaterial
-	(*SnapshotHeader)(nil),        // 6: lbd.raft.v1.SnapshotHeader
-	(*SnapshotRecord)(nil),        // 7: lbd.raft.v1.SnapshotRecord
-	(*Request)(nil),               // 8: lbd.raft.v1.Request
-	(*timestamppb.Timestamp)(nil), // 9: google.protobuf.Timestamp
-	(*v1.Resource)(nil),           // 10: lbd.v1.Resource
-	(*v1.Revision)(nil),           // 11: lbd.v1.Revision
-	(*v1.Change)(nil),             // 12: lbd.v1.Change
+	(*Precondition)(nil),          // 2: lbd.raft.v1.Precondition
+	(*OverrideCommand)(nil),       // 3: lbd.raft.v1.OverrideCommand
+	(*OverrideKey)(nil),           // 4: lbd.raft.v1.OverrideKey
+	(*PartCommand)(nil),           // 5: lbd.raft.v1.PartCommand
+	(*CommitCommand)(nil),         // 6: lbd.raft.v1.CommitCommand
+	(*StoredResource)(nil),        // 7: lbd.raft.v1.StoredResource
+	(*Before)(nil),                // 8: lbd.raft.v1.Before
+	(*CertificateMaterial)(nil),   // 9: lbd.raft.v1.CertificateMaterial
+	(*SnapshotHeader)(nil),        // 10: lbd.raft.v1.SnapshotHeader
+	(*SnapshotRecord)(nil),        // 11: lbd.raft.v1.SnapshotRecord
+	(*Request)(nil),               // 12: lbd.raft.v1.Request
+	(*timestamppb.Timestamp)(nil), // 13: google.protobuf.Timestamp
+	(*v1.Override)(nil),           // 14: lbd.v1.Override
+	(*v1.Resource)(nil),           // 15: lbd.v1.Resource
+	(*v1.Revision)(nil),           // 16: lbd.v1.Revision
+	(*v1.Change)(nil),             // 17: lbd.v1.Change
 }
 var file_lbd_raft_v1_raft_proto_depIdxs = []int32{
 	1,  // 0: lbd.raft.v1.Command.change:type_name -> lbd.raft.v1.ChangeCommand
-	2,  // 1: lbd.raft.v1.Command.part:type_name -> lbd.raft.v1.PartCommand
-	3,  // 2: lbd.raft.v1.Command.commit:type_name -> lbd.raft.v1.CommitCommand
-	9,  // 3: lbd.raft.v1.ChangeCommand.time:type_name -> google.protobuf.Timestamp
-	4,  // 4: lbd.raft.v1.ChangeCommand.upserts:type_name -> lbd.raft.v1.StoredResource
-	10, // 5: lbd.raft.v1.StoredResource.resource:type_name -> lbd.v1.Resource
-	5,  // 6: lbd.raft.v1.StoredResource.material:type_name -> lbd.raft.v1.CertificateMaterial
-	4,  // 7: lbd.raft.v1.SnapshotRecord.resource:type_name -> lbd.raft.v1.StoredResource
-	11, // 8: lbd.raft.v1.SnapshotRecord.revision:type_name -> lbd.v1.Revision
-	8,  // 9: lbd.raft.v1.SnapshotRecord.request:type_name -> lbd.raft.v1.Request
-	2,  // 10: lbd.raft.v1.SnapshotRecord.part:type_name -> lbd.raft.v1.PartCommand
-	12, // 11: lbd.raft.v1.Request.changes:type_name -> lbd.v1.Change
-	12, // [12:12] is the sub-list for method output_type
-	12, // [12:12] is the sub-list for method input_type
-	12, // [12:12] is the sub-list for extension type_name
-	12, // [12:12] is the sub-list for extension extendee
-	0,  // [0:12] is the sub-list for field type_name
+	5,  // 1: lbd.raft.v1.Command.part:type_name -> lbd.raft.v1.PartCommand
+	6,  // 2: lbd.raft.v1.Command.commit:type_name -> lbd.raft.v1.CommitCommand
+	3,  // 3: lbd.raft.v1.Command.override:type_name -> lbd.raft.v1.OverrideCommand
+	13, // 4: lbd.raft.v1.ChangeCommand.time:type_name -> google.protobuf.Timestamp
+	7,  // 5: lbd.raft.v1.ChangeCommand.upserts:type_name -> lbd.raft.v1.StoredResource
+	2,  // 6: lbd.raft.v1.ChangeCommand.if_etags:type_name -> lbd.raft.v1.Precondition
+	13, // 7: lbd.raft.v1.OverrideCommand.time:type_name -> google.protobuf.Timestamp
+	14, // 8: lbd.raft.v1.OverrideCommand.sets:type_name -> lbd.v1.Override
+	4,  // 9: lbd.raft.v1.OverrideCommand.clears:type_name -> lbd.raft.v1.OverrideKey
+	15, // 10: lbd.raft.v1.StoredResource.resource:type_name -> lbd.v1.Resource
+	9,  // 11: lbd.raft.v1.StoredResource.material:type_name -> lbd.raft.v1.CertificateMaterial
+	7,  // 12: lbd.raft.v1.Before.resource:type_name -> lbd.raft.v1.StoredResource
+	7,  // 13: lbd.raft.v1.SnapshotRecord.resource:type_name -> lbd.raft.v1.StoredResource
+	16, // 14: lbd.raft.v1.SnapshotRecord.revision:type_name -> lbd.v1.Revision
+	12, // 15: lbd.raft.v1.SnapshotRecord.request:type_name -> lbd.raft.v1.Request
+	5,  // 16: lbd.raft.v1.SnapshotRecord.part:type_name -> lbd.raft.v1.PartCommand
+	8,  // 17: lbd.raft.v1.SnapshotRecord.before:type_name -> lbd.raft.v1.Before
+	14, // 18: lbd.raft.v1.SnapshotRecord.override:type_name -> lbd.v1.Override
+	17, // 19: lbd.raft.v1.Request.changes:type_name -> lbd.v1.Change
+	20, // [20:20] is the sub-list for method output_type
+	20, // [20:20] is the sub-list for method input_type
+	20, // [20:20] is the sub-list for extension type_name
+	20, // [20:20] is the sub-list for extension extendee
+	0,  // [0:20] is the sub-list for field type_name
 }
 
 func init() { file_lbd_raft_v1_raft_proto_init() }
@@ -819,12 +1225,16 @@ func file_lbd_raft_v1_raft_proto_init() {
 		(*Command_Change)(nil),
 		(*Command_Part)(nil),
 		(*Command_Commit)(nil),
+		(*Command_Override)(nil),
 	}
-	file_lbd_raft_v1_raft_proto_msgTypes[7].OneofWrappers = []any{
+	file_lbd_raft_v1_raft_proto_msgTypes[1].OneofWrappers = []any{}
+	file_lbd_raft_v1_raft_proto_msgTypes[11].OneofWrappers = []any{
 		(*SnapshotRecord_Resource)(nil),
 		(*SnapshotRecord_Revision)(nil),
 		(*SnapshotRecord_Request)(nil),
 		(*SnapshotRecord_Part)(nil),
+		(*SnapshotRecord_Before)(nil),
+		(*SnapshotRecord_Override)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -832,7 +1242,7 @@ func file_lbd_raft_v1_raft_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_lbd_raft_v1_raft_proto_rawDesc), len(file_lbd_raft_v1_raft_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   9,
+			NumMessages:   13,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

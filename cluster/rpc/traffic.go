@@ -1,0 +1,131 @@
+package rpc
+
+import (
+	"context"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
+
+	"lbd/cluster/state"
+	lbdv1 "lbd/proto/lbd/v1"
+)
+
+// trafficService answers lbd.v1.TrafficService.
+type trafficService struct {
+	lbdv1.UnimplementedTrafficServiceServer
+	node     string
+	observer Observer
+}
+
+// TestRoute says what would become of a request.
+func (s *trafficService) TestRoute(ctx context.Context, req *lbdv1.TestRouteRequest) (*lbdv1.TestRouteResponse, error) {
+	if req.GetUrl() == "" {
+		return nil, invalidField("url", "is missing: as in https://shop.example.com/cart")
+	}
+	answer, err := s.observer.TestRoute(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	answer.Node = s.node
+	return answer, nil
+}
+
+// WatchStats streams counters at once and then every interval.
+func (s *trafficService) WatchStats(req *lbdv1.WatchStatsRequest, stream grpc.ServerStreamingServer[lbdv1.WatchStatsResponse]) error {
+	interval := statsIntervalDefault
+	if req.GetInterval() != nil {
+		interval = req.GetInterval().AsDuration()
+	}
+	if interval < statsIntervalMin || interval > statsIntervalMax {
+		return invalidField("interval", "%s is out of range: %s to %s", interval, statsIntervalMin, statsIntervalMax)
+	}
+	tick := time.NewTicker(interval)
+	defer tick.Stop()
+	for {
+		stats := s.observer.Stats()
+		stats.Node = s.node
+		if err := stream.Send(stats); err != nil {
+			return err
+		}
+		select {
+		case <-tick.C:
+		case <-stream.Context().Done():
+			return context.Cause(stream.Context())
+		}
+	}
+}
+
+// WatchEvents streams what is remembered, and then what happens if the client wants to follow.
+func (s *trafficService) WatchEvents(req *lbdv1.WatchEventsRequest, stream grpc.ServerStreamingServer[lbdv1.WatchEventsResponse]) error {
+	var since time.Time
+	if req.GetSince() != nil {
+		since = req.GetSince().AsTime()
+	}
+	for {
+		past, next := s.observer.Events(since)
+		for _, event := range past {
+			since = event.GetTime().AsTime()
+			event = proto.CloneOf(event) // it is remembered for others, too
+			event.Node = s.node
+			if err := stream.Send(event); err != nil {
+				return err
+			}
+		}
+		if !req.GetFollow() {
+			return nil
+		}
+		select {
+		case <-next:
+		case <-stream.Context().Done():
+			return context.Cause(stream.Context())
+		}
+	}
+}
+
+// ListConnections reads clients' connections.
+func (s *trafficService) ListConnections(_ context.Context, req *lbdv1.ListConnectionsRequest) (*lbdv1.ListConnectionsResponse, error) {
+	if err := checkClient(req.GetClient()); err != nil {
+		return nil, err
+	}
+	asked := proto.CloneOf(req)
+	switch limit := req.GetLimit(); {
+	case limit == 0:
+		asked.Limit = connectionsListedDefault
+	case limit < 1 || limit > connectionsListedMax:
+		return nil, invalidField("limit", "%d is out of range: 1 to %d", limit, connectionsListedMax)
+	}
+	answer, err := s.observer.Connections(asked)
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range answer.GetConnections() {
+		c.Node = s.node
+	}
+	return answer, nil
+}
+
+// KillConnections closes connections. One that is to close all has to say so by naming what they have in common.
+func (s *trafficService) KillConnections(_ context.Context, req *lbdv1.KillConnectionsRequest) (*lbdv1.KillConnectionsResponse, error) {
+	if len(req.GetIds()) == 0 && req.GetListener() == "" && req.GetClient() == "" && req.GetPool() == "" {
+		return nil, invalidField("ids", "nothing is chosen: name ids, a listener, a client or a pool")
+	}
+	if err := checkClient(req.GetClient()); err != nil {
+		return nil, err
+	}
+	killed, err := s.observer.KillConnections(req)
+	if err != nil {
+		return nil, err
+	}
+	return &lbdv1.KillConnectionsResponse{Killed: killed}, nil
+}
+
+func checkClient(network string) error {
+	if network == "" {
+		return nil
+	}
+	if _, err := state.ParseNetwork(network); err != nil {
+		return invalidField("client", "`%s` is neither an address nor a network", network)
+	}
+	return nil
+}

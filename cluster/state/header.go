@@ -1,0 +1,108 @@
+package state
+
+import (
+	"strings"
+	"unicode/utf8"
+
+	lbdv1 "lbd/proto/lbd/v1"
+)
+
+// framingFields would break the message or the connection around them: both are the codec's.
+var framingFields = []string{
+	"connection", "content-length", "keep-alive", "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade",
+}
+
+// What lbd itself says in a request and in an answer, besides: a route that changed it would make it a lie, or break what
+// is built on it. Host is rewrite.host's.
+var (
+	requestFieldsOfOurs = append([]string{
+		"expect", "forwarded", "host", "via", "x-forwarded-for", "x-forwarded-host", "x-forwarded-port", "x-forwarded-proto", "x-request-id",
+	}, framingFields...)
+	checkFieldsOfOurs    = append([]string{"expect", "host"}, framingFields...)
+	responseFieldsOfOurs = append([]string{"date", "via", "x-request-id"}, framingFields...)
+)
+
+func (c *checker) checkHeaderChanges(base string, h *lbdv1.HeaderChanges, ours []string) {
+	if h == nil {
+		return
+	}
+	if len(h.GetSet())+len(h.GetAdd())+len(h.GetRemove()) == 0 {
+		c.errorf(base, "changes nothing: name headers in `set`, `add` or `remove`")
+	}
+	c.checkFields(base+".set", h.GetSet(), headersMax, ours)
+	c.checkFields(base+".add", h.GetAdd(), headersMax, ours)
+	c.checkMost(base+".remove", len(h.GetRemove()), headersMax)
+	c.checkDistinct(base+".remove", h.GetRemove())
+	for i, name := range h.GetRemove() {
+		if fault := fieldNameFault(name, ours); fault != "" {
+			c.errorf(itemPath(base+".remove", i), "`%s` %s", name, fault)
+		}
+	}
+}
+
+// checkFields checks header fields that are written as a map.
+func (c *checker) checkFields(base string, fields map[string]string, limit int, ours []string) {
+	c.checkMost(base, len(fields), limit)
+	seen := make(map[string]string)
+	for _, name := range sortedKeys(fields) {
+		path, lower := mapPath(base, name), strings.ToLower(name)
+		if fault := fieldNameFault(name, ours); fault != "" {
+			c.errorf(path, "%s", fault)
+		} else if other, twice := seen[lower]; twice {
+			c.errorf(path, "is there as `%s` too", other)
+		}
+		seen[lower] = name
+		switch value := fields[name]; {
+		case len(name)+len(value) > headerBytesMax:
+			c.errorf(path, "has %d bytes: at most %d", len(name)+len(value), headerBytesMax)
+		case !isFieldValue(value):
+			c.errorf(path, "has a control character in its value, or a space at its ends")
+		}
+	}
+}
+
+// fieldNameFault says why a header may not be named; empty: it may. '_' counts as '-', as it does for many a backend.
+func fieldNameFault(name string, ours []string) string {
+	if !isToken(name) {
+		return "is no header name"
+	}
+	plain := strings.ReplaceAll(strings.ToLower(name), "_", "-")
+	for _, other := range ours {
+		switch {
+		case other != plain:
+		case plain == "host":
+			return "has a field of its own, `host`: write that" // rewrite.host and http.host
+		default:
+			return "is set by lbd itself: leave it out"
+		}
+	}
+	return ""
+}
+
+// isToken is RFC 9110, section 5.6.2.
+func isToken(s string) bool {
+	return s != "" && !strings.ContainsFunc(s, func(r rune) bool {
+		letter := r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9'
+		return !letter && !strings.ContainsRune("!#$%&'*+-.^_`|~", r)
+	})
+}
+
+// isFieldValue is RFC 9110, section 5.5, without obs-text.
+func isFieldValue(s string) bool {
+	if s != strings.Trim(s, " \t") || !utf8.ValidString(s) {
+		return false
+	}
+	return !strings.ContainsFunc(s, func(r rune) bool { return r != '\t' && (r < ' ' || r > 0x7e) })
+}
+
+// checkCookie checks the name of a cookie of ours (RFC 6265, section 4.1.1).
+func (c *checker) checkCookie(path, name string) {
+	switch {
+	case name == "":
+		c.errorf(path, "is required: the cookie's name")
+	case !isToken(name):
+		c.errorf(path, "`%s` is no cookie name: use letters, digits, `-` and `_`", name)
+	case len(name) > cookieBytesMax:
+		c.errorf(path, "has %d bytes: at most %d", len(name), cookieBytesMax)
+	}
+}

@@ -1,0 +1,29 @@
+package state
+
+import (
+	"net"
+
+	lbdv1 "lbd/proto/lbd/v1"
+)
+
+// checkSettings refuses a setting that would forbid what is in use.
+func checkSettings(c *checker, s *lbdv1.ClusterSettings) {
+	before, now := c.base.Settings(), settingsOf(s)
+	if c.offline || (now.AllowLoopbackBackends || !before.AllowLoopbackBackends) &&
+		(now.AllowLinkLocalBackends || !before.AllowLinkLocalBackends) {
+		return
+	}
+	reported := make(map[string]bool)
+	for stored := range c.next.All(Pools) {
+		p := stored.GetResource().GetPool()
+		if _, changed := c.position[Key{Pools, p.GetName()}]; changed {
+			continue // reports it itself
+		}
+		for _, d := range destinations(p) {
+			if setting := forbiddenBy(d.host, now); setting != "" && !reported[setting] {
+				reported[setting] = true
+				c.errorf(setting, "backend `%s` of pool `%s` needs it: remove that first", net.JoinHostPort(d.host, d.port), p.GetName())
+			}
+		}
+	}
+}

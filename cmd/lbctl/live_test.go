@@ -1,0 +1,552 @@
+package main
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	lbdv1 "lbd/proto/lbd/v1"
+)
+
+const drain, maintenance = lbdv1.BackendState_BACKEND_STATE_DRAIN, lbdv1.BackendState_BACKEND_STATE_MAINTENANCE
+
+// says is an override of a state.
+func says(address string, state lbdv1.BackendState) *lbdv1.Override {
+	return &lbdv1.Override{
+		Pool: "shop", Address: address, What: &lbdv1.Override_State{State: state}, Author: "node/n1 uid=0", Reason: "new\ndisk", CreateTime: noon,
+	}
+}
+
+func TestBackendStates(t *testing.T) {
+	node := &fakeNode{fakeLive: fakeLive{
+		setState: func(r *lbdv1.SetStateRequest) (*lbdv1.SetStateResponse, error) {
+			if r.GetAddress() == "10.0.0.9:80" {
+				return nil, status.Error(codes.NotFound, "pool `shop` has no backend `10.0.0.9:80` (did you mean `10.0.0.1:80`?)")
+			}
+			return &lbdv1.SetStateResponse{Overrides: []*lbdv1.Override{says(r.GetAddress(), r.GetState())}}, nil
+		},
+		setWeight: func(r *lbdv1.SetWeightRequest) (*lbdv1.SetWeightResponse, error) {
+			if r.GetWeight() > 256 {
+				return nil, refusal(t, &errdetails.BadRequest_FieldViolation{Field: "weight", Description: "is 257: want 0 to 256"})
+			}
+			return &lbdv1.SetWeightResponse{}, nil
+		},
+	}}
+	node.start(t)
+	lbctl("", "backend", "drain", "shop/10.0.0.1:80", "shop/[::1]:80", "--reason", "new disk", "--expires", "1h", "--close-connections").wants(t, 0,
+		"shop/10.0.0.1:80: DRAIN\nshop/[::1]:80: DRAIN\n", "")
+	r := node.requests[0].(*lbdv1.SetStateRequest)
+	left := time.Until(r.GetExpireTime().AsTime())
+	if r.GetPool() != "shop" || r.GetAddress() != "10.0.0.1:80" || r.GetState() != drain || r.GetReason() != "new disk" || !r.GetCloseConnections() ||
+		r.GetRequestId() == "" || left < 30*time.Minute || left > time.Hour {
+		t.Errorf("asked %v", r)
+	}
+	if second := node.requests[1].(*lbdv1.SetStateRequest); second.GetAddress() != "[::1]:80" || second.GetRequestId() == r.GetRequestId() {
+		t.Errorf("asked %v", second)
+	}
+	lbctl("", "backend", "maint", "shop/10.0.0.1:80", "-o", "jsonpath={[*].state}").wants(t, 0, "MAINTENANCE\n", "")
+	lbctl("", "backend", "ready", "shop/10.0.0.1:80").wants(t, 0, "READY", "")
+	if r := node.requests[3].(*lbdv1.SetStateRequest); r.GetState() != lbdv1.BackendState_BACKEND_STATE_READY || r.GetExpireTime() != nil {
+		t.Errorf("asked %v", r)
+	}
+	lbctl("", "backend", "weight", "shop/10.0.0.1:80", "0").wants(t, 0, "shop/10.0.0.1:80: weight 0\n", "")
+	lbctl("", "backend", "weight", "shop/10.0.0.1:80", "257").wants(t, 3, "", "error: WEIGHT: is 257: want 0 to 256\n")
+
+	// What was done before the one that failed is told.
+	lbctl("", "backend", "drain", "shop/10.0.0.1:80", "shop/10.0.0.9:80", "--wait").wants(t, 5, "shop/10.0.0.1:80: DRAIN\n", "did you mean `10.0.0.1:80`?")
+	lbctl("", "backend", "drain", "shop").wants(t, 2, "", "POOL/ADDRESS")
+	lbctl("", "backend", "drain").wants(t, 2, "", "requires at least 1 arg")
+	lbctl("", "backend", "drain", "shop/10.0.0.1:80", "--expires", "soon").wants(t, 2, "", "--expires takes a length of time")
+	lbctl("", "backend", "weight", "shop/10.0.0.1:80", "many").wants(t, 2, "", "from 0 to 256")
+}
+
+// A drain is over when nothing is under way on any node; where clients are bound, when none of them is left either.
+func TestDrainWait(t *testing.T) {
+	var answers []*lbdv1.BackendStatus
+	pool := &lbdv1.Pool{Name: "shop"}
+	node := &fakeNode{
+		get: func(*lbdv1.GetRequest) (*lbdv1.GetResponse, error) {
+			return &lbdv1.GetResponse{Resource: &lbdv1.Resource{Spec: &lbdv1.Resource_Pool{Pool: pool}}}, nil
+		},
+		backends: func(*lbdv1.BackendServiceGetStatusRequest) (*lbdv1.BackendServiceGetStatusResponse, error) {
+			now := answers[0]
+			if len(answers) > 1 {
+				answers = answers[1:]
+			}
+			now.Node, now.Pool, now.Address = "n1", "shop", "10.0.0.1:80"
+			other := &lbdv1.BackendStatus{Node: "n1", Pool: "shop", Address: "10.0.0.2:80", InFlight: 9}
+			return &lbdv1.BackendServiceGetStatusResponse{Backends: []*lbdv1.BackendStatus{now, other}}, nil
+		},
+		fakeLive: fakeLive{setState: func(*lbdv1.SetStateRequest) (*lbdv1.SetStateResponse, error) { return &lbdv1.SetStateResponse{}, nil }},
+	}
+	node.start(t)
+	wait := []string{"backend", "drain", "shop/10.0.0.1:80", "--wait"}
+	answers = []*lbdv1.BackendStatus{{InFlight: 2}, {State: drain, InFlight: 2}, {State: drain, InFlight: 1}, {State: drain, Connections: 4}}
+	lbctl("", wait...).wants(t, 0, "DRAIN", "node n1: shop/10.0.0.1:80 does not drain yet\n"+
+		"node n1: shop/10.0.0.1:80 has 2 requests in flight\nnode n1: shop/10.0.0.1:80 has 1 request in flight\n")
+
+	answers = []*lbdv1.BackendStatus{{State: drain, InFlight: 2}}
+	lbctl("", append(wait, "--timeout", "1s", "-q")...).wants(t, 8, "DRAIN",
+		"error: timed out after 1s: node n1: shop/10.0.0.1:80 has 2 requests in flight; the drain stays\n")
+
+	pool.SessionPersistence = &lbdv1.SessionPersistence{}
+	answers = []*lbdv1.BackendStatus{{State: drain, Connections: 1}, {State: drain}}
+	lbctl("", wait...).wants(t, 0, "DRAIN", "has 1 connection for clients that are bound to it\n")
+	answers = []*lbdv1.BackendStatus{{State: drain, Connections: 1, IneligibleReason: "drained"}}
+	lbctl("", wait...).wants(t, 0, "DRAIN", "")
+}
+
+func TestOverrides(t *testing.T) {
+	all := []*lbdv1.Override{
+		says("10.0.0.1:80", maintenance),
+		{Pool: "shop", Address: "10.0.0.2:80", What: &lbdv1.Override_Weight{Weight: 0}, ExpireTime: noon},
+	}
+	node := &fakeNode{fakeLive: fakeLive{
+		overrides: func(*lbdv1.ListOverridesRequest) (*lbdv1.ListOverridesResponse, error) {
+			return &lbdv1.ListOverridesResponse{Overrides: all}, nil
+		},
+		clear: func(r *lbdv1.ClearOverridesRequest) (*lbdv1.ClearOverridesResponse, error) {
+			if r.GetAddress() == "" {
+				return &lbdv1.ClearOverridesResponse{}, nil
+			}
+			return &lbdv1.ClearOverridesResponse{Overrides: all}, nil
+		},
+	}}
+	node.start(t)
+	lbctl("", "override", "list", "shop").wants(t, 0, ""+
+		"POOL  BACKEND      SAYS         AUTHOR         SINCE                 UNTIL                 REASON\n"+
+		"shop  10.0.0.1:80  MAINTENANCE  node/n1 uid=0  2026-01-02T12:00:00Z  -                     new disk\n"+
+		"shop  10.0.0.2:80  weight 0     -              -                     2026-01-02T12:00:00Z  -\n", "")
+	if r := node.requests[0].(*lbdv1.ListOverridesRequest); r.GetPool() != "shop" {
+		t.Errorf("asked %v", r)
+	}
+	lbctl("", "override", "list", "-o", "jsonpath={[*].weight}").wants(t, 0, "0\n", "")
+	lbctl("", "override", "clear", "shop/10.0.0.1:80").wants(t, 0, "shop/10.0.0.1:80: MAINTENANCE has ended\nshop/10.0.0.2:80: weight 0 has ended\n", "")
+	lbctl("", "override", "clear", "shop").wants(t, 0, "", "there was nothing to end\n")
+	lbctl("", "override", "clear", "shop/").wants(t, 2, "", "POOL or POOL/ADDRESS")
+}
+
+// decision is one that says everything.
+func decision() *lbdv1.TestRouteResponse {
+	return &lbdv1.TestRouteResponse{
+		Node: "n1", Revision: 7,
+		Listener:    &lbdv1.ListenerDecision{Name: "https", Address: "127.0.0.1:443", Reason: "it has port 443"},
+		Certificate: &lbdv1.CertificateDecision{Name: "shop", Serial: "a1", KeyType: "ECDSA_P256", Reason: "exact name"},
+		Route:       "shop", RouteReason: "host shop.test",
+		Losers: []*lbdv1.RouteLoser{{Route: "default", Reason: "host shop.test comes before any host"}},
+		Action: "forward", BackendHost: "in.test", BackendPath: "/b?q=1",
+		RequestHeaders: []*lbdv1.HeaderChange{{Action: "remove", Name: "X-A"}, {Action: "set", Name: "X-B", Value: "c: d"}},
+		Pools:          []*lbdv1.PoolDecision{{Name: "old", SharePercent: 87.5}, {Name: "new", SharePercent: 12.5}, {Name: "off"}},
+		Pool:           "new", Backend: "10.0.0.1:80", BackendReason: "its turn",
+		Backends: []*lbdv1.BackendDecision{{Address: "10.0.0.1:80", Eligible: true, Weight: 1}, {Address: "10.0.0.2:80", Reason: "drains", Weight: 2}},
+		Timeouts: []*lbdv1.Setting{{Name: "connect", Value: "3s"}, {Name: "request", Value: "disabled"}}, Retry: "none",
+	}
+}
+
+func TestRouteTest(t *testing.T) {
+	node := &fakeNode{fakeLive: fakeLive{testRoute: func(r *lbdv1.TestRouteRequest) (*lbdv1.TestRouteResponse, error) {
+		d := decision()
+		switch {
+		case r.GetUrl() == "nonsense":
+			return nil, refusal(t, &errdetails.BadRequest_FieldViolation{Field: "url", Description: "want http://HOST"})
+		case r.GetUrl() == "http://no.test/":
+			return &lbdv1.TestRouteResponse{Node: "n1", Revision: 7, Listener: d.Listener, Action: "refused", Status: 404, Reason: "no_route"}, nil
+		case r.GetRevision() == 8:
+			d.Pools, d.Timeouts, d.Location = d.Pools[1:2], d.Timeouts[:1], "https://to.test/"
+			d.Pools[0].SharePercent = 100
+			d.Timeouts[0].Value = "9s"
+		case r.GetRevision() == 9: // reasons and turns are no outcome
+			d.RouteReason, d.Pool, d.Backend, d.Losers = "another", "old", "10.0.0.2:80", nil
+		}
+		return d, nil
+	}}}
+	node.start(t)
+	lbctl("", "route", "test", "https://shop.test/a", "-X", "POST", "-H", "X-A: b: c", "-H", "Host:in.test", "--sni", "other.test",
+		"--client-ip", "10.0.0.1", "--listener", "https", "--rsa-only", "--revision", "7").wants(t, 0, ""+
+		"NODE            n1, revision 7\n"+
+		"LISTENER        https on 127.0.0.1:443 (it has port 443)\n"+
+		"CERTIFICATE     shop, serial a1, ECDSA_P256 (exact name)\n"+
+		"ROUTE           shop (host shop.test)\n"+
+		"ACTION          forward\n"+
+		"BACKEND GETS    in.test/b?q=1\n"+
+		"REQUEST FIELDS  remove X-A\n"+
+		"                set X-B: c: d\n"+
+		"POOLS           old, 87.5 %\n"+
+		"                new, 12.5 %: gets this one\n"+
+		"                off, 0 %\n"+
+		"BACKEND         10.0.0.1:80 (its turn)\n"+
+		"TIMEOUTS        connect 3s\n"+
+		"                request disabled\n"+
+		"RETRY           none\n"+
+		"\n"+
+		"BACKEND      WEIGHT  TAKES\n"+
+		"10.0.0.1:80  1       yes\n"+
+		"10.0.0.2:80  2       no: drains\n"+
+		"\n"+
+		"OTHER ROUTE  WHY NOT\n"+
+		"default      host shop.test comes before any host\n", "")
+	r := node.requests[0].(*lbdv1.TestRouteRequest)
+	if h := r.GetHeaders(); r.GetMethod() != "POST" || len(h) != 2 || h[0].GetName() != "X-A" || h[0].GetValue() != "b: c" || h[1].GetValue() != "in.test" ||
+		r.GetSni() != "other.test" || r.GetClientAddress() != "10.0.0.1" || r.GetListener() != "https" || !r.GetRsaOnly() || r.GetRevision() != 7 {
+		t.Errorf("asked %v", r)
+	}
+	lbctl("", "route", "test", "https://shop.test/a", "-o", "json").wants(t, 0, `"backend_path": "/b?q=1"`, "")
+	lbctl("", "route", "test", "https://shop.test/a", "-o", "name").wants(t, 0, "listeners/https\ncertificates/shop\nroutes/shop\npools/new\n", "")
+	lbctl("", "route", "test", "http://no.test/").wants(t, 1, "ROUTE     none\nACTION    refused, status 404 (no_route)\n", "")
+	lbctl("", "route", "test", "nonsense").wants(t, 3, "", "error: URL: want http://HOST\n")
+
+	lbctl("", "route", "test", "https://shop.test/a", "--diff", "7", "8").wants(t, 1, ""+
+		"+ location: https://to.test/\n"+
+		"- pools.old: 87.5 %\n"+
+		"~ pools.new: 12.5 % → 100 %\n"+
+		"- pools.off: 0 %\n"+
+		"~ timeouts.connect: 3s → 9s\n"+
+		"- timeouts.request: disabled\n", "")
+	lbctl("", "route", "test", "--diff", "7", "9", "https://shop.test/a").wants(t, 0, "", "no differences\n")
+	lbctl("", "route", "test", "--diff", "7", "8", "https://shop.test/a", "-o", "jsonpath={[0].after}").wants(t, 1, "https://to.test/\n", "")
+	lbctl("", "route", "test", "--diff", "7", "https://shop.test/a").wants(t, 2, "", "accepts 2 arg(s)")
+	lbctl("", "route", "test", "--diff", "7", "https://shop.test/a", "x").wants(t, 2, "", "--diff takes two revisions")
+	lbctl("", "route", "test", "https://shop.test/a", "-H", "X-A").wants(t, 2, "", "'Name: value'")
+}
+
+func TestCases(t *testing.T) {
+	node := &fakeNode{fakeLive: fakeLive{testRoute: func(r *lbdv1.TestRouteRequest) (*lbdv1.TestRouteResponse, error) {
+		switch r.GetUrl() {
+		case "https://bad/":
+			return nil, status.Error(codes.InvalidArgument, "several listeners take https: name one")
+		case "https://down/":
+			return nil, status.Error(codes.Internal, "out of order")
+		}
+		return decision(), nil
+	}}}
+	node.start(t)
+	const good = `
+- name: all of it
+  request: { url: "https://shop.test/a", method: POST, headers: { X-A: b }, sni: s, client_ip: 10.0.0.1, listener: https, rsa_only: true }
+  expect:
+    listener: https
+    certificate: shop
+    route: shop
+    not_route: default
+    action: forward
+    backend_host: in.test
+    backend_path: /b?q=1
+    pools: [old, new]
+    request_headers: { remove: [x-a], set: { x-b: "c: d" } }
+`
+	lbctl(good, "test", "-", "--revision", "7").wants(t, 0, "ok    all of it\n", "1 case, 0 failed\n")
+	r := node.requests[0].(*lbdv1.TestRouteRequest)
+	if h := r.GetHeaders(); r.GetMethod() != "POST" || len(h) != 1 || h[0].GetName() != "X-A" || h[0].GetValue() != "b" || r.GetSni() != "s" ||
+		r.GetClientAddress() != "10.0.0.1" || r.GetListener() != "https" || !r.GetRsaOnly() || r.GetRevision() != 7 {
+		t.Errorf("asked %v", r)
+	}
+	const bad = `
+- name: wrong all over
+  request: { url: "https://shop.test/a" }
+  expect: { route: other, not_route: shop, status: 200, pool: new, location: "", response_headers: { remove: [X-B] }, certificate: x }
+- name: no such listener
+  request: { url: "https://bad/" }
+  expect: { route: shop }
+`
+	lbctl(good+bad, "test", "-").wants(t, 1, "ok    all of it\n"+
+		"FAIL  wrong all over\n"+
+		"      stdin:17:20: route: want \"other\", got \"shop\"\n"+
+		"      stdin:17:38: route shop takes it\n"+
+		"      stdin:17:52: status: want \"200\", got none\n"+
+		"      stdin:17:63: pool: want \"new\", got \"new, old\"\n"+
+		"      stdin:17:111: response_headers: want \"remove X-B\", got none\n"+
+		"      stdin:17:132: certificate: want \"x\", got \"shop\"\n"+
+		"FAIL  no such listener\n"+
+		"      stdin:18:3: several listeners take https: name one\n", "3 cases, 2 failed\n")
+	lbctl(good+bad, "test", "-", "-o", "jsonpath={[*].passed}").wants(t, 1, "true\nfalse\nfalse\n", "2 failed")
+	lbctl(strings.ReplaceAll(good, "shop.test/a", "down/"), "test", "-").wants(t, 9, "", "out of order")
+	lbctl("- name: x\n  request: { url: 1 }\n", "test", "-").wants(t, 3, "", "stdin:2:19: error: `url` must be text: put it in quotes\nerror: 1 error\n")
+	lbctl("", "test", filepath.Join(t.TempDir(), "none.yaml")).wants(t, 2, "", "no such file")
+}
+
+func TestEvents(t *testing.T) {
+	var ended atomic.Bool
+	node := &fakeNode{fakeLive: fakeLive{events: func(r *lbdv1.WatchEventsRequest, s grpc.ServerStreamingServer[lbdv1.WatchEventsResponse]) error {
+		err := s.Send(&lbdv1.WatchEventsResponse{Time: noon, Node: "n1", Type: "backend_down", Resource: "pools/shop/10.0.0.1:80", Message: "connect:\nrefused"})
+		if r.GetFollow() && !ended.Load() {
+			<-s.Context().Done()
+			return s.Context().Err()
+		}
+		return err
+	}}}
+	node.start(t)
+	lbctl("", "events", "--since", "1h").wants(t, 0, ""+
+		"TIME                  EVENT         RESOURCE                MESSAGE\n"+
+		"2026-01-02T12:00:00Z  backend_down  pools/shop/10.0.0.1:80  connect: refused\n", "")
+	since := time.Since(node.requests[0].(*lbdv1.WatchEventsRequest).GetSince().AsTime())
+	if since < time.Hour || since > 2*time.Hour {
+		t.Errorf("asked for events since %s", since)
+	}
+	lbctl("", "events", "-o", "json").wants(t, 0, `"type": "backend_down"`, "")
+	lbctl("", "events", "--follow", "--timeout", "500ms").wants(t, 0, "2026-01-02T12:00:00Z  backend_down         pools/shop/10.0.0.1:80  connect: refused\n", "")
+	lbctl("", "events", "--follow", "--timeout", "500ms", "-o", "jsonl").wants(t, 0, `"resource":"pools/shop/10.0.0.1:80"`, "")
+	lbctl("", "events", "--follow", "-o", "json").wants(t, 2, "", "--follow writes a line")
+	ended.Store(true)
+	lbctl("", "events", "--follow", "-o", "name").wants(t, 7, "pools/shop/10.0.0.1:80\n", "the node ended the events")
+}
+
+func TestConnections(t *testing.T) {
+	node := &fakeNode{fakeLive: fakeLive{
+		connections: func(*lbdv1.ListConnectionsRequest) (*lbdv1.ListConnectionsResponse, error) {
+			return &lbdv1.ListConnectionsResponse{Truncated: true, Connections: []*lbdv1.Connection{{
+				Id: 5, Node: "n1", Listener: "https", ClientAddress: "192.0.2.1:4000", StartTime: noon, State: "idle", Requests: 3, TlsVersion: "1.3", ServerName: "a.test",
+			}}}, nil
+		},
+		kill: func(r *lbdv1.KillConnectionsRequest) (*lbdv1.KillConnectionsResponse, error) {
+			return &lbdv1.KillConnectionsResponse{Killed: int64(len(r.GetListener()))}, nil
+		},
+	}}
+	node.start(t)
+	lbctl("", "connections", "list", "--client", "192.0.2.0/24", "--pool", "shop", "--listener", "https", "--limit", "1", "-o", "wide").wants(t, 0, ""+
+		"ID  LISTENER  CLIENT          SINCE                 STATE  REQUESTS  ROUTE  POOL  BACKEND  NODE  TLS  SERVER NAME\n"+
+		"5   https     192.0.2.1:4000  2026-01-02T12:00:00Z  idle   3         -      -     -        n1    1.3  a.test\n", "warning: there are more")
+	if r := node.requests[0].(*lbdv1.ListConnectionsRequest); r.GetClient() != "192.0.2.0/24" || r.GetPool() != "shop" || r.GetListener() != "https" || r.GetLimit() != 1 {
+		t.Errorf("asked %v", r)
+	}
+	// Where nobody can be asked nothing is done.
+	lbctl("y\n", "connections", "kill", "--listener", "a").wants(t, 2, "", "Close all connections of listener a? Say --yes")
+	lbctl("", "connections", "kill", "--yes").wants(t, 2, "", "nothing is chosen")
+	lbctl("", "connections", "kill", "x", "--yes").wants(t, 2, "", "a connection's id is a number")
+	if len(node.requests) != 1 {
+		t.Errorf("asked %v", node.requests[1:])
+	}
+	lbctl("", "connections", "kill", "--listener", "a", "--yes").wants(t, 0, "closed 1 connection\n", "")
+	lbctl("", "connections", "kill", "5", "6", "--yes").wants(t, 5, "closed 0 connections\n", "no such connection")
+	if r := node.requests[2].(*lbdv1.KillConnectionsRequest); len(r.GetIds()) != 2 || r.GetIds()[1] != 6 {
+		t.Errorf("asked %v", r)
+	}
+}
+
+func TestDoctor(t *testing.T) {
+	findings := []*lbdv1.Finding{
+		{Check: "clock", Level: lbdv1.FindingLevel_FINDING_LEVEL_OK, Message: "synchronised"},
+		{Check: "build", Level: lbdv1.FindingLevel_FINDING_LEVEL_WARNING, Message: "slow", Remedy: "build again"},
+	}
+	node := &fakeNode{fakeLive: fakeLive{doctor: func() (*lbdv1.RunDoctorResponse, error) { return &lbdv1.RunDoctorResponse{Findings: findings}, nil }}}
+	node.start(t)
+	lbctl("", "doctor").wants(t, 1, "LEVEL    CHECK  FINDING       WHAT TO DO\nOK       clock  synchronised  -\nWARNING  build  slow          build again\n", "")
+	lbctl("", "doctor", "--errors-only", "-o", "json").wants(t, 0, "[]\n", "")
+	findings[1].Level = lbdv1.FindingLevel_FINDING_LEVEL_ERROR
+	lbctl("", "doctor", "--errors-only", "-o", "name").wants(t, 1, "build\n", "")
+	findings = findings[:1]
+	lbctl("", "doctor", "-o", "jsonpath={[*].level}").wants(t, 0, "OK\n", "")
+}
+
+func TestMetrics(t *testing.T) {
+	node := &fakeNode{fakeLive: fakeLive{metrics: func() (*lbdv1.GetMetricsResponse, error) {
+		return &lbdv1.GetMetricsResponse{Text: "# HELP lbd_a what it is\n# TYPE lbd_a counter\nlbd_a{x=\"1\",y=\"q\\\"{ }\"} 2\nlbd_a 3\n# TYPE go_b gauge\ngo_b{} +Inf\n"}, nil
+	}}}
+	node.start(t)
+	lbctl("", "metrics", "lbd_").wants(t, 0, "# HELP lbd_a what it is\n# TYPE lbd_a counter\nlbd_a{x=\"1\",y=\"q\\\"{ }\"} 2\nlbd_a 3\n", "")
+	lbctl("", "metrics", "-o", "jsonl").wants(t, 0, ""+
+		`{"name":"lbd_a","labels":{"x":"1","y":"q\"{ }"},"value":"2"}`+"\n"+
+		`{"name":"lbd_a","labels":{},"value":"3"}`+"\n"+
+		`{"name":"go_b","labels":{},"value":"+Inf"}`+"\n", "")
+	lbctl("", "metrics", "-o", "name").wants(t, 0, "lbd_a\ngo_b\n", "")
+	lbctl("", "metrics", "none").wants(t, 5, "", `no metric's name begins with "none"`)
+}
+
+func TestProfile(t *testing.T) {
+	node := &fakeNode{fakeLive: fakeLive{profile: func(r *lbdv1.GetProfileRequest) (*lbdv1.GetProfileResponse, error) {
+		if r.GetDuration().AsDuration() > time.Minute {
+			return nil, refusal(t, &errdetails.BadRequest_FieldViolation{Field: "duration", Description: "is out of range: 1s to 1m0s"})
+		}
+		return &lbdv1.GetProfileResponse{Profile: []byte("profile")}, nil
+	}}}
+	node.start(t)
+	out := filepath.Join(t.TempDir(), "p")
+	lbctl("", "profile", "heap", "--out", out).wants(t, 0, "wrote "+out+", 7 bytes\n", "look at it: go tool pprof -http=: "+out)
+	if text, err := os.ReadFile(out); err != nil || string(text) != "profile" {
+		t.Errorf("wrote %q, %v", text, err)
+	}
+	lbctl("", "profile", "cpu", "--out", out).wants(t, 2, "", "file exists")
+	lbctl("", "profile", "cpu", "--out", out+"2", "--duration", "2m").wants(t, 3, "", "error: --duration: is out of range")
+	if _, err := os.Stat(out + "2"); err == nil {
+		t.Error("a failed profile leaves its file")
+	}
+	if r := node.requests[1].(*lbdv1.GetProfileRequest); r.GetKind() != lbdv1.ProfileKind_PROFILE_KIND_CPU || r.GetDuration().AsDuration() != 2*time.Minute {
+		t.Errorf("asked %v", r)
+	}
+	lbctl("", "profile", "goroutines").wants(t, 2, "", "invalid argument")
+}
+
+// selfSigned makes a certificate for a.test with a serial.
+func selfSigned(t *testing.T, serial int64) (chain string, pair tls.Certificate) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(serial), Subject: pkix.Name{CommonName: "a"}, DNSNames: []string{"a.test"}, NotBefore: time.Now(), NotAfter: time.Now().Add(time.Hour),
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})), tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
+}
+
+func TestCertInspect(t *testing.T) {
+	chain, _ := selfSigned(t, 0xa1)
+	other, _ := selfSigned(t, 0xa2)
+	path := filepath.Join(t.TempDir(), "a.pem")
+	if err := os.WriteFile(path, []byte(chain+other), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	// A file needs no node.
+	o := lbctl("", "cert", "inspect", "--file", path)
+	o.wants(t, 0, "SUBJECT      CN=a\nHOSTS        a.test\nKEY TYPE     ECDSA_P256\nSERIAL       a1\n", "warning: certificate 1 is not signed by the one after it")
+	lbctl("", "cert", "inspect", "--file", path, "-o", "name").wants(t, 0, "a1\na2\n", "not signed")
+	lbctl("", "cert", "inspect").wants(t, 2, "", "one of them")
+	lbctl("", "cert", "inspect", "a", "--file", path).wants(t, 2, "", "one of them")
+	if err := os.WriteFile(path, []byte("no PEM"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	lbctl("", "cert", "inspect", "--file", path).wants(t, 3, "", "there is no certificate in PEM here")
+
+	node := &fakeNode{get: func(r *lbdv1.GetRequest) (*lbdv1.GetResponse, error) {
+		if r.GetName() == "b" {
+			return nil, status.Error(codes.NotFound, "there is no certificate named `b`")
+		}
+		if r.GetName() == "self" {
+			return &lbdv1.GetResponse{Resource: &lbdv1.Resource{Spec: &lbdv1.Resource_Certificate{Certificate: &lbdv1.Certificate{}}}}, nil
+		}
+		inline := &lbdv1.Content{Source: &lbdv1.Content_Inline{Inline: chain}}
+		return &lbdv1.GetResponse{Resource: &lbdv1.Resource{Spec: &lbdv1.Resource_Certificate{Certificate: &lbdv1.Certificate{
+			Source: &lbdv1.Certificate_Pem{Pem: &lbdv1.CertificatePem{Chain: inline}},
+		}}}}, nil
+	}, certs: func(*lbdv1.CertificateServiceGetStatusRequest) (*lbdv1.CertificateServiceGetStatusResponse, error) {
+		return &lbdv1.CertificateServiceGetStatusResponse{Certificates: []*lbdv1.CertificateStatus{{Name: "self", Serial: "a3", Hosts: []string{"s.test"}}}}, nil
+	}}
+	node.start(t)
+	lbctl("", "cert", "inspect", "a", "-o", "jsonpath={[0].hosts}").wants(t, 0, "a.test\n", "")
+	lbctl("", "cert", "inspect", "self").wants(t, 0, "HOSTS        s.test\nKEY TYPE     -\nSERIAL       a3\n", "")
+	lbctl("", "cert", "inspect", "b").wants(t, 5, "", "no certificate named `b`")
+}
+
+func TestCertCheck(t *testing.T) {
+	_, pair := selfSigned(t, 0xa1)
+	l, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{GetCertificate: func(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
+		if hello.ServerName != "a.test" {
+			return nil, net.ErrClosed
+		}
+		return &pair, nil
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			_ = conn.(*tls.Conn).Handshake()
+			conn.Close()
+		}
+	}()
+	defer func() { l.Close(); <-served }()
+	stored := "a1"
+	node := &fakeNode{
+		status: func() (*lbdv1.SystemServiceGetStatusResponse, error) {
+			return &lbdv1.SystemServiceGetStatusResponse{Listeners: []*lbdv1.ListenerStatus{{Name: "https", Addresses: []string{l.Addr().String()}}}}, nil
+		},
+		certs: func(*lbdv1.CertificateServiceGetStatusRequest) (*lbdv1.CertificateServiceGetStatusResponse, error) {
+			return &lbdv1.CertificateServiceGetStatusResponse{Certificates: []*lbdv1.CertificateStatus{{Name: "a", Serial: stored}}}, nil
+		},
+		fakeLive: fakeLive{testRoute: func(r *lbdv1.TestRouteRequest) (*lbdv1.TestRouteResponse, error) {
+			d := &lbdv1.TestRouteResponse{Listener: &lbdv1.ListenerDecision{Name: "https"}, Certificate: &lbdv1.CertificateDecision{Name: "a"}}
+			switch {
+			case r.GetListener() != "":
+				d.Listener.Name = r.GetListener()
+			case !strings.HasPrefix(r.GetUrl(), "https://a.test"):
+				d.Certificate.Name = ""
+			}
+			return d, nil
+		}},
+	}
+	node.start(t)
+	where := "a.test on listener https (" + l.Addr().String() + ")"
+	lbctl("", "cert", "check", "a.test:8443").wants(t, 0, where+": shows certificates/a, serial a1, as stored\n", "")
+	if r := node.requests[0].(*lbdv1.TestRouteRequest); r.GetUrl() != "https://a.test:8443/" {
+		t.Errorf("asked %v", r)
+	}
+	stored = "b2"
+	lbctl("", "cert", "check", "a.test").wants(t, 1, where+": shows serial a1, but certificates/a is stored with serial b2\n", "")
+	lbctl("", "cert", "check", "a.test", "-o", "jsonpath={.same}").wants(t, 1, "false\n", "")
+	lbctl("", "cert", "check", "b.test").wants(t, 1, "the handshake fails: ", "")
+	lbctl("", "cert", "check", "a.test", "--listener", "other").wants(t, 1, "", "listener other is not served")
+	lbctl("", "cert", "check", "a.test/x").wants(t, 2, "", "HOST or HOST:PORT")
+}
+
+func TestCertUnusedAndDelete(t *testing.T) {
+	node := &fakeNode{
+		certs: func(*lbdv1.CertificateServiceGetStatusRequest) (*lbdv1.CertificateServiceGetStatusResponse, error) {
+			return &lbdv1.CertificateServiceGetStatusResponse{Certificates: []*lbdv1.CertificateStatus{
+				{Name: "shown", Listeners: []string{"https"}}, {Name: "client"}, {Name: "old", ShadowedBy: []string{"a.test: shown"}, ManagedExternally: true},
+			}}, nil
+		},
+		get: func(r *lbdv1.GetRequest) (*lbdv1.GetResponse, error) {
+			answer := &lbdv1.GetResponse{Resource: &lbdv1.Resource{Owner: "web"}, UsedBy: []string{"listeners/https"}}
+			if r.GetName() == "client" {
+				answer.UsedBy = []string{"pools/shop"}
+			}
+			return answer, nil
+		},
+		apply: func(*lbdv1.ApplyHeader, []*lbdv1.Resource) (*lbdv1.ApplyResponse, error) {
+			return &lbdv1.ApplyResponse{Revision: 9, Changes: []*lbdv1.Change{{Action: actionDelete, Kind: "certificates", Name: "old"}}}, nil
+		},
+	}
+	node.start(t)
+	lbctl("", "cert", "unused", "-o", "name").wants(t, 0, "certificates/old\n", "")
+	lbctl("", "cert", "unused", "-o", "wide").wants(t, 0, "by cert verbs  a.test: shown", "")
+	lbctl("", "cert", "delete", "old", "-m", "gone").wants(t, 0, "certificates/old  deleted\nrevision 9: 1 change\n", "")
+	var deletes []string
+	for _, m := range node.requests {
+		if part, ok := m.(*lbdv1.ApplyRequest); ok {
+			deletes = append(deletes, part.GetResources().GetDeletes()...)
+		}
+	}
+	if len(deletes) != 1 || deletes[0] != "certificates/old" {
+		t.Errorf("deleted %v", deletes)
+	}
+}
+
+// A person at a terminal is asked; no other file is a person.
+func TestTerminal(t *testing.T) {
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer null.Close()
+	for _, in := range []*cli{{stdin: null}, {stdin: strings.NewReader("y")}} {
+		if in.terminal() {
+			t.Errorf("%T is a terminal", in.stdin)
+		}
+	}
+}
