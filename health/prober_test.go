@@ -88,7 +88,7 @@ func TestLife(t *testing.T) {
 	})
 }
 
-// TestBlip: one failed check in three never takes a backend out.
+// TestBlip is case A40: one failed check in three never takes a backend out.
 func TestBlip(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNetwork()
@@ -106,6 +106,34 @@ func TestBlip(t *testing.T) {
 		}
 		if s, _ := p.Status(check.Key()); s.LastError != "connect: connection refused" {
 			t.Errorf("last error %q: the blips did not happen", s.LastError)
+		}
+	})
+}
+
+// TestA40Siblings: with a fall of 2, failures that are not in a row take nobody out, and two in a row do; with a rise of 3, two
+// successes and a failure bring nobody back.
+func TestA40Siblings(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNetwork()
+		n.set(address, ok)
+		check := Check{Address: address, Fall: 2, Rise: 3}
+		p := start(t, n, check)
+		time.Sleep(time.Minute) // until it is decided it is asked every second
+		wantState(t, p, check, Up)
+		for _, step := range []struct {
+			answers []behaviour
+			want    State
+		}{
+			{[]behaviour{refuse, ok, refuse, ok}, Up},
+			{[]behaviour{refuse, refuse}, Down},
+			{[]behaviour{ok, ok, refuse, ok, ok}, Down},
+			{[]behaviour{ok, ok, ok}, Up},
+		} {
+			for _, answer := range step.answers {
+				n.set(address, answer)
+				time.Sleep(5 * time.Second)
+			}
+			wantState(t, p, check, step.want)
 		}
 	})
 }

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"io"
 	"net"
+	"net/netip"
+	"regexp"
 	"runtime"
 	"runtime/debug"
 	"testing"
@@ -25,6 +27,27 @@ func TestNoAllocation(t *testing.T) {
 		}
 		t.Run(name, func(t *testing.T) { noAllocation(t, setup{pool: pool}) })
 	}
+}
+
+// TestNoAllocationOfRoutes: nor does one whose route uses all that a route can say, at a backend with a limit.
+func TestNoAllocationOfRoutes(t *testing.T) {
+	everything := RouteConfig{
+		Matches: []Match{{
+			Prefix: "/some", Methods: []string{"GET"}, Headers: []FieldMatch{{Name: "user-agent", Kind: FieldRegex, Regex: regexp.MustCompile("^(?:t.*t)$")}},
+			Query: []FieldMatch{{Name: "with", Kind: FieldExact, Text: "query"}},
+		}},
+		Forward: &Forward{
+			Pools: []WeightedPool{{"p", 1}}, Persistence: &SplitPersistence{Cookie: "split", IdleTimeout: time.Hour}, Rewrite: Rewrite{Host: "b.test", Prefix: "/other"},
+		},
+		RequestHeaders:  HeaderChanges{Remove: []string{"referer"}, Set: []Header{{"X-A", "b"}}},
+		ResponseHeaders: HeaderChanges{Remove: []string{"content-type"}, Add: []Header{{"X-A", "b"}}},
+		Addresses:       []*AddressRule{{Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, Closed: true}},
+		Maintenance:     &Maintenance{Bypass: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}},
+		Concurrency:     []*Concurrency{NewConcurrency("c", 10)},
+		BodyBytesMax:    100,
+	}
+	pool := PoolConfig{MaxPerBackend: 2, Queue: &Queue{Length: 1, Timeout: time.Second}}
+	noAllocation(t, setup{routes: onMain(everything), pool: pool})
 }
 
 func noAllocation(t *testing.T, cfg setup) {

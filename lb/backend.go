@@ -18,8 +18,7 @@ type Backend struct {
 	over      atomic.Pointer[backendTLS] // nil: in the clear
 
 	// Under Server.mu.
-	ineligible bool
-	pools      []*Pool
+	pools []*Pool
 
 	_ [64]byte // the counters below are written by every loop: nothing read-mostly beside them
 	backendCounters
@@ -115,7 +114,6 @@ func (b *Backend) refreshPools(now time.Time) {
 // BackendStats is a snapshot of one backend's counters.
 type BackendStats struct {
 	Key, Name      string
-	Eligible       bool
 	InFlight       int64 // requests that wait for or receive an answer
 	Requests       int64 // tries sent
 	Failures       int64 // tries that brought no whole answer, by the backend's fault
@@ -132,7 +130,7 @@ type BackendStats struct {
 
 func (b *Backend) stats() BackendStats {
 	return BackendStats{
-		Key: b.key, Name: b.name, Eligible: !b.ineligible,
+		Key: b.key, Name: b.name,
 		InFlight: b.load.InFlight.Load(), Requests: b.requests.Load(), Failures: b.failures.Load(),
 		NewConnections: b.connects.Load(), Reused: b.reuses.Load(), Idle: b.idleTotal.Load(),
 		Connections: b.open.Load(), Queued: int64(b.waiting.Load()),

@@ -1,6 +1,7 @@
 package lb
 
 import (
+	"crypto/tls"
 	"io"
 	"math"
 	"net/netip"
@@ -14,7 +15,7 @@ import (
 type backendConn struct {
 	backend *Backend
 	c       *loop.Conn
-	tls     *secured       // nil in the clear
+	tls     *tls.Conn      // nil in the clear
 	io      io.ReadWriter  // tls or c
 	address netip.AddrPort // a backend may move
 	over    *backendTLS    // and its settings may change

@@ -53,42 +53,21 @@ func (bc *backendConn) handshake(deadline time.Time) error {
 	c := bc.c
 	c.SetHeavy(true)
 	c.SetDeadline(deadline)
-	s := &secured{wire: wire{Conn: c}}
-	s.Conn = tls.Client(&s.wire, bc.over.configFor(c))
-	err := s.Handshake()
+	conn := tls.Client(wire{c}, bc.over.configFor(c))
+	err := conn.Handshake()
 	c.SetHeavy(false)
 	c.SetDeadline(time.Time{})
 	if err == nil {
-		s.wire.bounded = true
-		bc.tls, bc.io = s, s
+		bc.tls, bc.io = conn, conn
 	}
 	return err
 }
 
-// secured is TLS to a backend.
-type secured struct {
-	*tls.Conn
-	wire wire
-}
+// wire is the connection under TLS. It tells an end without a farewell (close_notify) from one with it, which crypto/tls does not between
+// two records: a body that ends with its connection would not show that it was cut (RFC 8446 6.1, RFC 9112 9.8).
+type wire struct{ *loop.Conn }
 
-func (s *secured) Read(p []byte) (int, error) {
-	s.wire.reads = 0
-	return s.Conn.Read(p)
-}
-
-// wire is the connection under TLS. It sees two things that crypto/tls lets pass: an end without a farewell (close_notify) between two
-// records, which would hide that a body was cut that ends with its connection (RFC 8446 6.1, RFC 9112 9.8); and records without
-// data that never end, such as new keys, in which a read would be for ever.
-type wire struct {
-	*loop.Conn
-	bounded bool // the handshake is over
-	reads   int  // in one read of TLS
-}
-
-func (w *wire) Read(p []byte) (int, error) {
-	if w.reads++; w.bounded && w.reads > wireReadsMax {
-		return 0, errNoData
-	}
+func (w wire) Read(p []byte) (int, error) {
 	n, err := w.Conn.Read(p)
 	if err == io.EOF {
 		err = errNoFarewell
@@ -96,10 +75,7 @@ func (w *wire) Read(p []byte) (int, error) {
 	return n, err
 }
 
-var (
-	errNoFarewell = fmt.Errorf("the backend ended its TLS connection without close_notify: %w", io.ErrUnexpectedEOF)
-	errNoData     = errors.New("the backend sends TLS records without data and without end")
-)
+var errNoFarewell = fmt.Errorf("the backend ended its TLS connection without close_notify: %w", io.ErrUnexpectedEOF)
 
 // configFor is the configuration for one connection: if we have a certificate to show, its RSA key signs on a worker.
 func (o *backendTLS) configFor(c *loop.Conn) *tls.Config {

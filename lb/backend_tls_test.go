@@ -484,7 +484,7 @@ type gathered struct {
 func (g *gathered) Read(p []byte) (int, error)  { return g.Buffer.Read(p) }
 func (g *gathered) Write(p []byte) (int, error) { return g.Buffer.Write(p) }
 
-// TestBackendTLSNoise: a backend that sends tickets and no answer, faster than they can be read, is no reason to read for ever.
+// TestBackendTLSNoise: a backend that sends tickets without end and no answer is given up.
 func TestBackendTLSNoise(t *testing.T) {
 	onEngines(t, func(t *testing.T, kind string) {
 		ca := newAuthority(t)
@@ -506,7 +506,7 @@ func TestBackendTLSNoise(t *testing.T) {
 			}
 			var much gathered
 			s.Conn = &much
-			for range 200_000 {
+			for range 20_000 {
 				s.record(recordHandshake, ticket)
 			}
 			c.Say(much.String())

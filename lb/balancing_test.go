@@ -71,8 +71,8 @@ func underLoad(t *testing.T, kind string, algorithm Balance) {
 		}
 		illness[i].Store(nil)
 		eventually(t, name+": the last of its requests", func() bool { return n.poolBackend(i).InFlight == 0 })
-		n.SetEligible(backends[i].Addr().String(), false) // as a check would
-		n.SetEligible(backends[i].Addr().String(), true)
+		n.setEligible(backends[i].Addr().String(), false) // as a check would
+		n.setEligible(backends[i].Addr().String(), true)
 		clock.pass(n, 10*time.Minute)
 		before := len(backends[i].Requests())
 		l.goesOn()

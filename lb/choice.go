@@ -87,7 +87,7 @@ func (p *Pool) seat(m *member, now time.Time) seat {
 		s.obstacle = hasNoAddress
 	case m.state == Drain:
 		s.obstacle = drains
-	case m.backend.ineligible:
+	case m.down:
 		s.obstacle = isDown
 	case !m.ejectedUntil.IsZero():
 		s.obstacle = isEjected
@@ -153,7 +153,7 @@ func (c *choice) compile(p *Pool, now time.Time) {
 		ramps = ramps || s.takes && s.part < 1
 		c.timed = c.timed || m.ramp(p.slowStart, now) < 1 || !m.ejectedUntil.IsZero() || m.state == Drain && s.obstacle != hasDrained
 		// A drain and a weight of 0 keep those who are there. A backup does not: it is there for want of others.
-		stays := s.obstacle == isWeightless && !m.backup || s.obstacle == drains && !m.backend.ineligible && m.ejectedUntil.IsZero()
+		stays := s.obstacle == isWeightless && !m.backup || s.obstacle == drains && !m.down && m.ejectedUntil.IsZero()
 		if c.bound != nil && (s.takes || stays) {
 			c.bound[m.mark] = m
 		}

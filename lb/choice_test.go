@@ -101,7 +101,7 @@ func experience(s *Server, p *Pool, words []string) {
 	for i, word := range words {
 		m := p.members[i]
 		if strings.Contains(word, "+down") {
-			s.SetEligible(m.backend.key, false)
+			s.SetEligible(p.name, m.backend.key, false)
 		}
 		if strings.Contains(word, "+ejected") {
 			m.ejectedUntil = time.Now().Add(time.Minute)

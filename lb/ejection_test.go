@@ -223,17 +223,17 @@ func TestEjectionCap(t *testing.T) {
 	}
 
 	n, _, fail, _ = tried(t, 2)
-	n.SetEligible("b", false)
+	n.setEligible("b", false)
 	fail(0, 10)
 	if b := n.poolBackend(0); !b.Takes || b.Ejections != 0 {
 		t.Errorf("the last that is up: %+v", b)
 	}
-	n.SetEligible("b", true)
+	n.setEligible("b", true)
 	fail(0, 2)
 	if b := n.poolBackend(0); b.Takes {
 		t.Errorf("one of two: %+v", b)
 	}
-	n.SetEligible("b", false)
+	n.setEligible("b", false)
 	if b := n.poolBackend(0); !b.Takes || b.Why == "" {
 		t.Errorf("ejected, but the last: %+v", b)
 	}
@@ -270,12 +270,12 @@ func TestFailOpen(t *testing.T) {
 	var events journal
 	n := &node{t: t, Server: idleServer(t, Options{OnEvent: events.add})}
 	p := n.servePool(PoolConfig{Name: "p", FailOpen: 50, Backends: someBackends(4)})
-	n.SetEligible("a", false)
-	n.SetEligible("b", false)
+	n.setEligible("a", false)
+	n.setEligible("b", false)
 	if p.FailOpen() || len(events.take()) != 0 {
 		t.Error("fails open at the threshold")
 	}
-	n.SetEligible("c", false)
+	n.setEligible("c", false)
 	stats := n.Stats().Pools[0]
 	if got := fmt.Sprint(events.take()); !p.FailOpen() || !stats.FailOpen || got != "[fail_open ]" {
 		t.Errorf("events %s, status %v", got, stats.FailOpen)
@@ -288,7 +288,7 @@ func TestFailOpen(t *testing.T) {
 	if got := events.take(); len(got) != 0 {
 		t.Errorf("events %v", got)
 	}
-	n.SetEligible("a", true)
+	n.setEligible("a", true)
 	if got := fmt.Sprint(events.take()); got != "[fail_open_ended ]" {
 		t.Errorf("events %s", got)
 	}
@@ -302,7 +302,7 @@ func TestNoFailOpen(t *testing.T) {
 	onEngines(t, func(t *testing.T, kind string) {
 		b := lbtest.New(t, lbtest.OK("ok"))
 		n := start(t, setup{kind: kind, backends: addrs(b)})
-		n.SetEligible(b.Addr().String(), false)
+		n.setEligible(b.Addr().String(), false)
 		c := n.dial()
 		c.say(get("/"))
 		if resp, _ := c.answer("GET"); resp.StatusCode != 503 || resp.Header.Get("Retry-After") == "" {

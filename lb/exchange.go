@@ -30,6 +30,7 @@ type exchange struct {
 
 	in        window
 	headBytes int
+	grown     bool // a head was so large that what has grown with it is not worth keeping
 	first     []byte
 	out       []byte
 	up        upload
@@ -131,7 +132,7 @@ func (x *exchange) end() {
 	sh := &x.server.shards[x.t.Loop()]
 	x.leave(sh)
 	x.t, x.client, x.form = nil, nil, nil
-	if len(sh.spare) < spareExchangesMax {
+	if len(sh.spare) < spareExchangesMax && !x.grown {
 		sh.spare = append(sh.spare, x)
 	}
 }

@@ -18,7 +18,7 @@ func TestPoolExplain(t *testing.T) {
 	backends[3].Weight = 0
 	backends[4].Backup = true
 	p := n.servePool(PoolConfig{Name: "p", Backends: backends, Persistence: &SessionPersistence{Cookie: "stay"}})
-	n.SetEligible("f", false)
+	n.setEligible("f", false)
 	client := netip.MustParseAddr("192.0.2.1")
 	e := p.Explain(nil, client)
 	var why []string
@@ -44,11 +44,11 @@ func TestPoolExplain(t *testing.T) {
 	if e := p.Explain([]Header{{"Cookie", "stay=x"}}, client); e.Backend+": "+e.Reason != "g: its cookie stay names no backend; its turn" {
 		t.Errorf("%s: %s", e.Backend, e.Reason)
 	}
-	n.SetEligible("g", false)
+	n.setEligible("g", false)
 	if e := p.Explain(nil, client); e.Backend != "e" {
 		t.Errorf("picked %q of the backups", e.Backend)
 	}
-	n.SetEligible("e", false)
+	n.setEligible("e", false)
 	if e := p.Explain(nil, client); e.Backend != "" || e.Reason != "no backend is eligible" {
 		t.Errorf("picked %q: %s", e.Backend, e.Reason)
 	}

@@ -43,7 +43,7 @@ func TestNoBackend(t *testing.T) {
 	onEngines(t, func(t *testing.T, kind string) {
 		b := lbtest.New(t, lbtest.OK("hi"))
 		n := start(t, setup{kind: kind, backends: addrs(b)})
-		n.SetEligible(b.Addr().String(), false)
+		n.setEligible(b.Addr().String(), false)
 		c := n.dial()
 		c.say(get("/"))
 		resp, _ := c.answer("GET")
@@ -51,7 +51,7 @@ func TestNoBackend(t *testing.T) {
 			t.Errorf("%d %v", resp.StatusCode, resp.Header)
 		}
 		n.want(503, NoBackend)
-		n.SetEligible(b.Addr().String(), true)
+		n.setEligible(b.Addr().String(), true)
 		c.say(get("/"))
 		c.expect("GET", 200, "hi")
 	})
@@ -261,7 +261,7 @@ func TestResetBeforeAnswer(t *testing.T) {
 		if bodies != 4 || len(bad.Requests()) == 0 {
 			t.Errorf("%d whole bodies at the good, %d requests at the bad", bodies, len(bad.Requests()))
 		}
-		n.SetEligible(good.Addr().String(), false)
+		n.setEligible(good.Addr().String(), false)
 		c.say(post("/", "x"))
 		if resp, _ := c.answer("POST"); resp.StatusCode != 502 {
 			t.Errorf("status %d", resp.StatusCode)
@@ -404,8 +404,8 @@ func TestWeightsAndEligibility(t *testing.T) {
 		if got := ask(30); got["a"] != 20 || got["b"] != 10 {
 			t.Errorf("shares %v, want a 20, b 10", got)
 		}
-		n.SetEligible("a", false)
-		n.SetEligible("no such", false)
+		n.setEligible("a", false)
+		n.setEligible("no such", false)
 		if got := ask(3); got["b"] != 3 {
 			t.Errorf("without a: %v", got)
 		}
@@ -418,14 +418,14 @@ func TestWeightsAndEligibility(t *testing.T) {
 		if got := n.backend(1); got.Reused != reused+3 || got.NewConnections != 1 {
 			t.Errorf("connections and counters were not kept: %+v", got)
 		}
-		n.SetEligible("a", true)
+		n.setEligible("a", true)
 		if got := ask(3); got["a"] != 2 || got["b"] != 1 {
 			t.Errorf("with a again: %v", got)
 		}
 	})
 }
 
-// TestBackendMoves: its name resolves to another address; connections to the old one are not used again.
+// TestBackendMoves is case A39: its name resolves to another address; connections to the old one are not used again.
 func TestBackendMoves(t *testing.T) {
 	onEngines(t, func(t *testing.T, kind string) {
 		a, b := lbtest.New(t, lbtest.OK("old")), lbtest.New(t, lbtest.OK("new"))

@@ -166,6 +166,13 @@ func (n *node) inFlight() int64 {
 	return sum
 }
 
+// setEligible says of a backend what the checks of all served pools would.
+func (n *node) setEligible(key string, eligible bool) {
+	for _, p := range n.Stats().Pools {
+		n.SetEligible(p.Name, key, eligible)
+	}
+}
+
 func (n *node) addr() string { return n.Addresses("main")[0].String() }
 
 // record waits for the next exchange to end.

@@ -77,8 +77,6 @@ const (
 	// What a queued write may hold while both directions of a connection move: one large buffer in records, of which the first of
 	// a connection are small. Who fills it all the same makes us write without reading (RFC 8446 4.6.3) and is cut off.
 	queuedBytesMax = loop.BulkBytes + loop.BufferBytes
-	// Reads from a backend's connection for one read of TLS. A record takes two or three; more bring nothing but records without data.
-	wireReadsMax = 64
 	// How often it is looked at what a backend has acknowledged of a connection that is to be closed and to have its slot free.
 	settlePause = 5 * time.Millisecond
 	// Backends with room that a request asks whose own has none, before it waits: others may see the same room.
@@ -92,7 +90,7 @@ const (
 	// Retry-After of a route in maintenance that says nothing else.
 	maintenanceRetryAfter = time.Minute
 	// A path, a query or a field's values for which a host has a regular expression, or conditions on the query. The longest that other
-	// servers take; each regular expression may cost some 50 ns an octet, and a head may have 64 KiB of them.
+	// servers take; each regular expression may cost 100 ns an octet, and a head may have 64 KiB of them.
 	testedBytesMax = 8 << 10
 	// Lines of X-Forwarded-For that are looked at for a client's address: each proxy of ours has added at most one.
 	forwardedLinesMax = 16

@@ -558,3 +558,28 @@ func TestUnderscores(t *testing.T) {
 		}
 	})
 }
+
+// TestLargeHeadsLeaveNothing: what has grown with a large head is not kept for requests to come.
+func TestLargeHeadsLeaveNothing(t *testing.T) {
+	onEngines(t, func(t *testing.T, kind string) {
+		n := start(t, setup{kind: kind, routes: onMain(RouteConfig{Redirect: &Redirect{Scheme: "https"}})})
+		c := n.dial()
+		c.say(get("/%7e" + strings.Repeat("a", 40_000)))
+		c.expectStatus(302)
+		c.say(get("/"))
+		c.expectStatus(302)
+		c.Close()
+		kept := make(chan int)
+		eventually(t, "the exchange has ended", func() bool { return n.Stats().Connections == 0 })
+		n.engine.GoOn(0, func(*loop.Task) {
+			most := 0
+			for _, x := range n.shards[0].spare {
+				most = max(most, cap(x.line), cap(x.path))
+			}
+			kept <- most
+		})
+		if most := <-kept; most > loop.BufferBytes {
+			t.Errorf("%d bytes are kept", most)
+		}
+	})
+}

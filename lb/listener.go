@@ -85,9 +85,6 @@ func newForm(cfg *ListenerConfig) *listenerForm {
 		underscores: cfg.Underscores,
 		healthPath:  cfg.HealthPath,
 	}
-	for i := range f.trusted {
-		f.trusted[i] = unmapped(f.trusted[i])
-	}
 	if cfg.Limits.HeadBytes > 0 {
 		f.limits.HeadBytes = cfg.Limits.HeadBytes
 	}

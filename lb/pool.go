@@ -96,7 +96,7 @@ func (p *Pool) join(cfg *PoolConfig, backends []*Backend, before *Pool) {
 		if old := known[m.backend]; old != nil {
 			m.standing = old.standing
 		} else {
-			m.standing = &standing{fresh: before == nil}
+			m.standing = &standing{fresh: before == nil, down: c.Down}
 		}
 		p.members = append(p.members, m)
 	}

@@ -76,8 +76,8 @@ type Ejection struct {
 
 // BackendConfig is one backend of a pool.
 type BackendConfig struct {
-	// Key says which Backend this is: address, health check and TLS settings in one string, made by the caller. Pools that
-	// name the same key share the Backend, and it outlives every change that keeps its key.
+	// Key says which Backend this is: address and TLS settings in one string, made by the caller. Pools that name the same key
+	// share the Backend, and it outlives every change that keeps its key.
 	Key string
 	// Name is the address as the operator wrote it; for logs and status.
 	Name string
@@ -87,6 +87,8 @@ type BackendConfig struct {
 	Weight int
 	// Backup takes requests only while no other is eligible.
 	Backup bool
+	// Down: a check says so already, where the backend is new in the pool. Later SetEligible has the word.
+	Down bool
 	// State is what an operator has said of it in this pool.
 	State BackendState
 	// CutOff ends open requests of a draining backend at once, and not at DrainTimeout.

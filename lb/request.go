@@ -28,6 +28,7 @@ func (x *exchange) readRequest() (step, *fault) {
 		if err == nil {
 			x.in.skip(n)
 			x.headBytes = n
+			x.grown = x.grown || n > loop.BufferBytes
 			return nextRequest, x.headRead()
 		}
 		if err != http1.ErrIncomplete {

@@ -97,8 +97,8 @@ func NewServer(options Options) *Server {
 	return s
 }
 
-// NewPool compiles a pool. Backends with a key that the server knows are kept, with their connections, counters and
-// eligibility; new ones are eligible. The pool serves once a table that leads to it is set.
+// NewPool compiles a pool. Backends with a key that the server knows are kept, with their connections and counters, and what is known
+// of them in a pool of that name; new ones are eligible unless they begin Down. The pool serves once a table that leads to it is set.
 func (s *Server) NewPool(cfg PoolConfig) *Pool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -126,9 +126,6 @@ func (s *Server) backend(cfg *BackendConfig, now time.Time) *Backend {
 		b = newBackend(cfg, s.options.Engine.Loops())
 		s.backends[cfg.Key] = b
 	}
-	if len(b.pools) == 0 {
-		b.ineligible = false // what was known of one that has left says nothing
-	}
 	if old := b.address.Load(); old == nil || *old != cfg.Address {
 		b.address.Store(&cfg.Address)
 		b.refreshPools(now)
@@ -136,17 +133,31 @@ func (s *Server) backend(cfg *BackendConfig, now time.Time) *Backend {
 	return b
 }
 
-// SetEligible says whether the backend with that key may take requests; an unknown key is ignored. Requests that are
-// under way are left alone.
-func (s *Server) SetEligible(key string, eligible bool) {
+// SetEligible says whether a pool's backend with that key may take requests: each pool has its own check. What is unknown is
+// ignored. Requests that are under way are left alone.
+func (s *Server) SetEligible(pool, key string, eligible bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	b := s.backends[key]
-	if b == nil || b.ineligible == !eligible {
+	p := s.pools[pool]
+	if p == nil {
 		return
 	}
-	b.ineligible = !eligible
-	b.refreshPools(s.now())
+	changed := false
+	for _, m := range p.members {
+		if m.backend.key == key && m.down == eligible {
+			m.down, changed = !eligible, true
+		}
+	}
+	if !changed {
+		return
+	}
+	now := s.now()
+	p.refresh(now)
+	for _, served := range s.table.Load().pools { // one that is made but not served yet has its members' standing in common with it
+		if served.name == pool && served != p {
+			served.refresh(now)
+		}
+	}
 }
 
 // SetTable makes t what is served, by one atomic store: a request sees the table before or t, whole. Backends that no pool

@@ -99,9 +99,9 @@ func TestSessionElsewhere(t *testing.T) {
 				t.Errorf("%s: not bound to the new one", what)
 			}
 		}
-		n.SetEligible(key, false)
+		n.setEligible(key, false)
 		moves("down")
-		n.SetEligible(key, true)
+		n.setEligible(key, true)
 		if back, _, set := c.visit(cookie); back != first || set != nil {
 			t.Errorf("the old cookie leads to %s", back)
 		}
@@ -269,7 +269,7 @@ func TestCookiesBehindProxy(t *testing.T) {
 	onEngines(t, func(t *testing.T, kind string) {
 		pool := sticky(configs(named(t, "a")))
 		n := start(t, setup{
-			kind: kind, pool: pool, listener: ListenerConfig{Trusted: []netip.Prefix{netip.MustParsePrefix("::ffff:127.0.0.0/104")}},
+			kind: kind, pool: pool, listener: ListenerConfig{Trusted: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}},
 			routes: onMain(RouteConfig{Forward: &Forward{Pools: []WeightedPool{{"p", 1}}, Persistence: &SplitPersistence{Cookie: "split"}}}),
 		})
 		c := n.dial()

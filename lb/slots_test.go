@@ -499,12 +499,7 @@ func TestHigherLimit(t *testing.T) {
 			inFlight, inLine := line(t, n, came, 1, 5)
 			cfg.pool.MaxPerBackend = limit
 			n.serve(cfg)
-			for range most - 1 {
-				<-came
-			}
-			if s := n.backend(0); s.Connections != most || s.Queued != 6-most {
-				t.Errorf("limit %d: %+v", limit, s)
-			}
+			eventually(t, "more are served", func() bool { return n.backend(0).Connections == most && n.backend(0).Queued == 6-most })
 			go func() {
 				for range 6 {
 					answer <- struct{}{}
@@ -563,19 +558,19 @@ func TestBackendAwayAndBack(t *testing.T) {
 	onEngines(t, func(t *testing.T, kind string) {
 		script, came, answer := held()
 		b, other := lbtest.New(t, script), lbtest.New(t, lbtest.OK("hi"))
-		cfg := setup{kind: kind, backends: addrs(b), pool: PoolConfig{MaxPerBackend: 1}}
+		cfg := setup{kind: kind, backends: addrs(b), pool: PoolConfig{MaxPerBackend: 1, IdleTimeout: 50 * time.Millisecond}}
 		away := setup{kind: kind, backends: addrs(other)}
 		n := start(t, cfg)
-		n.SetEligible(b.Addr().String(), false)
-		n.SetEligible(b.Addr().String(), true)
+		n.setEligible(b.Addr().String(), false)
+		n.setEligible(b.Addr().String(), true)
 		inFlight, _ := line(t, n, came, 1, 0)
-		n.SetEligible(b.Addr().String(), false)
+		n.setEligible(b.Addr().String(), false)
 		n.serve(away)
 		n.serve(cfg)
 		c := n.dial()
 		c.say(get("/"))
 		c.expectStatus(503)
-		if s := n.backend(0); s.Connections != 1 || !s.Eligible {
+		if s := n.backend(0); s.Connections != 1 {
 			t.Errorf("%+v", s)
 		}
 		n.serve(away)
@@ -593,7 +588,7 @@ func TestBackendAwayAndBack(t *testing.T) {
 // TestLineOfOneThatGoes: who waits at a backend that goes out of service moves to another, or is told that there is none.
 func TestLineOfOneThatGoes(t *testing.T) {
 	for name, out := range map[string]func(n *node, cfg setup, backends []BackendConfig){
-		"down": func(n *node, cfg setup, backends []BackendConfig) { n.SetEligible(backends[0].Key, false) },
+		"down": func(n *node, cfg setup, backends []BackendConfig) { n.setEligible(backends[0].Key, false) },
 		"drained": func(n *node, cfg setup, backends []BackendConfig) {
 			backends[0].State, backends[0].DrainSince = Drain, time.Now()
 			n.serve(cfg)
@@ -659,14 +654,15 @@ func lineOfOneThatGoes(t *testing.T, kind string, out func(*node, setup, []Backe
 // TestLineOfTheLastOne: with nobody else they hear at once what a new request would hear.
 func TestLineOfTheLastOne(t *testing.T) {
 	onEngines(t, func(t *testing.T, kind string) {
-		script, came, _ := held()
+		script, came, answer := held()
 		b := lbtest.New(t, script)
 		n := start(t, setup{kind: kind, unlogged: true, backends: addrs(b), pool: PoolConfig{MaxPerBackend: 1, Queue: &Queue{Length: 10, Timeout: time.Minute}}})
 		inFlight, inLine := line(t, n, came, 1, 3)
-		n.SetEligible(b.Addr().String(), false)
+		n.setEligible(b.Addr().String(), false)
 		for _, c := range inLine {
 			c.expectStatus(503)
 		}
-		inFlight[0].Close()
+		answer <- struct{}{}
+		inFlight[0].expect("GET", 200, "hi")
 	})
 }

@@ -48,8 +48,8 @@ func TestSlowStart(t *testing.T) {
 	cfg.ConnectTimeout = time.Second
 	n.servePool(cfg)
 	expect("after a change", "a=1.00 b=1.00 c=5.50 ")
-	n.SetEligible("a", false)
-	n.SetEligible("a", true)
+	n.setEligible("a", false)
+	n.setEligible("a", true)
 	expect("another came up", "a=0.10 b=1.00 c=5.50 ")
 	clock.pass(n, 45*time.Second)
 	expect("at the end of one", "a=0.55 b=1.00 c=10.00 ")
@@ -61,11 +61,11 @@ func TestSlowStart(t *testing.T) {
 	clock.pass(n, 90*time.Second)
 	expect("at the end", "a=1.00 b=1.00 c=10.00 ")
 	for _, key := range []string{"a", "b", "c"} {
-		n.SetEligible(key, false)
+		n.setEligible(key, false)
 	}
-	n.SetEligible("b", true)
+	n.setEligible("b", true)
 	expect("alone", "a=0.00 b=1.00 c=0.00 ")
-	n.SetEligible("a", true)
+	n.setEligible("a", true)
 	expect("with another that is as new", "a=1.00 b=1.00 c=0.00 ")
 }
 
@@ -196,7 +196,7 @@ func TestMaglevStays(t *testing.T) {
 				t.Errorf("client %d at %s and %s", i, first[i], there)
 			}
 		}
-		n.SetEligible(backends[0].Key, false)
+		n.setEligible(backends[0].Key, false)
 		moved := 0
 		for i, at := range first {
 			now, _, _ := c.visit(fmt.Sprintf("who=%d", i))
@@ -210,7 +210,7 @@ func TestMaglevStays(t *testing.T) {
 		if moved == 0 || moved == len(first) {
 			t.Errorf("%d of %d clients moved", moved, len(first))
 		}
-		n.SetEligible(backends[0].Key, true)
+		n.setEligible(backends[0].Key, true)
 		for i, at := range first {
 			if now, _, _ := c.visit(fmt.Sprintf("who=%d", i)); now != at {
 				t.Errorf("client %d is not back", i)

@@ -194,7 +194,7 @@ func TestSplitIsADecision(t *testing.T) {
 		n := start(t, setup{kind: kind})
 		pools := colours(t)
 		n.servePools(splitting(1, 1, nil), pools)
-		n.SetEligible(pools["blue"].Addr().String(), false)
+		n.setEligible(pools["blue"].Addr().String(), false)
 		c := n.dial()
 		got := map[int]int{}
 		for range 6 {

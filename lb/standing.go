@@ -18,6 +18,7 @@ type standing struct {
 	out    atomic.Bool  // ejected: results of what is still under way say nothing new
 
 	// Under Server.mu.
+	down         bool // a check of this pool says so
 	ejections    int64
 	ejectedUntil time.Time // zero: not ejected
 	fresh        bool      // was there when the pool began: that is no reason to start slowly
@@ -33,7 +34,7 @@ func (m *member) look(p *Pool, now time.Time) (restored bool) {
 		m.errors.Store(0)
 		m.out.Store(false)
 	}
-	up := !m.backend.ineligible && m.ejectedUntil.IsZero() && m.state != InMaintenance && m.backend.address.Load().IsValid()
+	up := !m.down && m.ejectedUntil.IsZero() && m.state != InMaintenance && m.backend.address.Load().IsValid()
 	if up && !m.up && !m.fresh {
 		m.rampSince = now
 	}

@@ -1,13 +1,14 @@
 //go:build linux
 
 // Package backend is an HTTP/1.1 server that costs as little as a proxy does, so that the core that it shares with the load generator
-// does not limit what the lab can measure. One thread, one epoll instance, no allocation per request.
+// does not limit what the lab can measure. One thread, one epoll instance, no allocation per request but crypto/tls's few.
 //
 // GET /N answers with N bytes of Body, GET / with none. A body sent with Content-Length is read and dropped, and the answer comes after
 // it. An upgrade to websocket is accepted, and every byte from then on is sent back as it came.
 package backend
 
 import (
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -22,6 +23,8 @@ import (
 type Config struct {
 	// Listen holds IPv4 "host:port" addresses; one thread serves them all.
 	Listen []string
+	// Certificate, if not nil, is shown to clients, which must speak TLS 1.3 then.
+	Certificate *tls.Certificate
 	// Delay passes between the end of a request's head and its answer. Zero: none.
 	Delay time.Duration
 	// Idle is after how long a connection without a request is closed, a tenth of a second late at most. Zero: never.
@@ -47,6 +50,7 @@ type server struct {
 	epoll     int
 	conns     []*conn // by file descriptor; nil where there is none
 	listeners map[int]bool
+	secure    *tls.Config // nil: in the clear
 	delay     time.Duration
 	idle      time.Duration
 	swept     time.Time // when idle ones were last looked for
@@ -54,6 +58,7 @@ type server struct {
 	delayed   delayQueue
 	answers   answers
 	buf       [readBytesMax]byte
+	plain     [readBytesMax]byte // what TLS makes of buf
 }
 
 // Run serves until Stop closes, then closes every connection and returns nil. It returns an error if an address cannot be bound.
@@ -65,6 +70,9 @@ func Run(c Config) error {
 		return fmt.Errorf("create epoll instance: %w", err)
 	}
 	s := &server{epoll: epoll, listeners: map[int]bool{}, delay: c.Delay, idle: c.Idle, accepted: c.Accepted, answers: answers{}}
+	if c.Certificate != nil {
+		s.secure = &tls.Config{Certificates: []tls.Certificate{*c.Certificate}, MinVersion: tls.VersionTLS13}
+	}
 	if s.accepted == nil {
 		s.accepted = new(atomic.Int64)
 	}
@@ -152,6 +160,9 @@ func (s *server) accept(listener int) {
 		s.conns = append(s.conns, nil)
 	}
 	s.conns[fd] = &conn{fd: fd, used: time.Now()}
+	if s.secure != nil {
+		s.conns[fd].tls = newSession(s.secure)
+	}
 	if err := s.watch(unix.EPOLL_CTL_ADD, fd, unix.EPOLLIN); err != nil {
 		s.drop(s.conns[fd])
 	}
@@ -189,6 +200,9 @@ func (s *server) watch(op, fd int, events uint32) error {
 func (s *server) drop(c *conn) {
 	s.conns[c.fd] = nil
 	c.closed = true
+	if c.tls != nil {
+		c.tls.stop()
+	}
 	_ = unix.Close(c.fd)
 }
 

@@ -23,11 +23,16 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // start runs a backend for one test and returns its address.
 func start(t *testing.T, delay time.Duration) string {
 	t.Helper()
+	return startWith(t, Config{Delay: delay})
+}
+
+// startWith is start with other settings than the delay.
+func startWith(t *testing.T, c Config) string {
+	t.Helper()
 	address := freeAddress(t)
 	stop, ready, done := make(chan struct{}), make(chan struct{}), make(chan error, 1)
-	go func() {
-		done <- Run(Config{Listen: []string{address}, Delay: delay, Stop: stop, Ready: func() { close(ready) }})
-	}()
+	c.Listen, c.Stop, c.Ready = []string{address}, stop, func() { close(ready) }
+	go func() { done <- Run(c) }()
 	select {
 	case <-ready:
 	case err := <-done:

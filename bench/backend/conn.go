@@ -17,6 +17,7 @@ const headBytesMax = 64 << 10
 type conn struct {
 	fd     int
 	closed bool
+	tls    *session  // nil: in the clear
 	used   time.Time // the last request, or the connection's start; kept where idle connections are closed
 	// rest is an unfinished head.
 	rest []byte
@@ -43,7 +44,34 @@ func (s *server) receive(c *conn) {
 		s.drop(c)
 		return
 	}
-	in := s.buf[:n]
+	if c.tls != nil {
+		s.decrypt(c, s.buf[:n])
+		return
+	}
+	s.take(c, s.buf[:n])
+}
+
+// decrypt gives TLS what has come, and takes all that it makes of it: no event tells of what stays in its buffers.
+func (s *server) decrypt(c *conn, in []byte) {
+	for c.tls.in = in; !c.closed; {
+		n, err := c.tls.read(s.plain[:])
+		if out := c.tls.out; len(out) > 0 { // of the handshake
+			c.tls.out = nil
+			s.push(c, out)
+		}
+		switch {
+		case errors.Is(err, errMore):
+			return
+		case err != nil:
+			s.drop(c)
+		case !c.closed:
+			s.take(c, s.plain[:n])
+		}
+	}
+}
+
+// take answers every complete request in what a client has sent.
+func (s *server) take(c *conn, in []byte) {
 	if len(c.rest) > 0 {
 		c.rest = append(c.rest, in...)
 		in = c.rest
@@ -113,11 +141,19 @@ func (s *server) request(c *conn, head []byte) {
 	}
 }
 
-// send writes behind what is still unsent, so that answers keep their order.
+// send encrypts where that is asked for.
 func (s *server) send(c *conn, answer []byte) {
 	if c.closed {
 		return
 	}
+	if c.tls != nil {
+		answer = c.tls.seal(answer, len(c.unsent) == 0)
+	}
+	s.push(c, answer)
+}
+
+// push writes behind what is still unsent, so that answers keep their order.
+func (s *server) push(c *conn, answer []byte) {
 	if len(c.unsent) > 0 {
 		// The tail may be part of a shared answer: the full slice expression makes append copy it.
 		c.unsent = append(c.unsent[:len(c.unsent):len(c.unsent)], answer...)

@@ -24,37 +24,62 @@ type certificateFiles struct{ Name, Chain, Key, Bundle string }
 
 // filesFor names the files of host i's own certificate.
 func filesFor(dir string, i int) certificateFiles {
-	name := fmt.Sprintf("c%d", i)
+	return filesNamed(dir, fmt.Sprintf("c%d", i))
+}
+
+func filesNamed(dir, name string) certificateFiles {
 	at := func(suffix string) string { return filepath.Join(dir, name+suffix) }
 	return certificateFiles{Name: name, Chain: at(".chain.pem"), Key: at(".key.pem"), Bundle: at(".bundle.pem")}
 }
 
 // make fills the files with a new certificate and returns its leaf.
 func (f certificateFiles) make(host string, useRSA bool) (leaf []byte, err error) {
-	chain, key, leaf, err := certificate(host, useRSA)
+	c, err := selfSigned(host, useRSA)
 	if err != nil {
 		return nil, fmt.Errorf("make a certificate: %w", err)
 	}
-	return leaf, errors.Join(
-		os.WriteFile(f.Chain, chain, 0o600),
-		os.WriteFile(f.Key, key, 0o600),
-		os.WriteFile(f.Bundle, append(chain, key...), 0o600),
+	return c.leaf, f.write(c)
+}
+
+func (f certificateFiles) write(c *certificate) error {
+	key, err := x509.MarshalPKCS8PrivateKey(c.key)
+	if err != nil {
+		return err
+	}
+	chainPEM := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.leaf})
+	keyPEM := pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: key})
+	return errors.Join(
+		os.WriteFile(f.Chain, chainPEM, 0o600),
+		os.WriteFile(f.Key, keyPEM, 0o600),
+		os.WriteFile(f.Bundle, append(chainPEM, keyPEM...), 0o600),
 	)
 }
 
-// certificate makes a self-signed one for a host name.
-func certificate(host string, useRSA bool) (chain, key, leaf []byte, err error) {
-	var private crypto.Signer
+// certificate is one with its key.
+type certificate struct {
+	leaf []byte // DER
+	key  crypto.Signer
+}
+
+func selfSigned(host string, useRSA bool) (c *certificate, err error) {
+	c = &certificate{}
 	if useRSA {
-		private, err = rsa.GenerateKey(rand.Reader, 2048)
+		c.key, err = rsa.GenerateKey(rand.Reader, 2048)
 	} else {
-		private, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+		c.key, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	}
 	if err != nil {
-		return nil, nil, nil, err
+		return nil, err
 	}
+	t := unsigned(host)
+	c.leaf, err = x509.CreateCertificate(rand.Reader, t, t, c.key.Public(), c.key)
+	return c, err
+}
+
+// unsigned is what certificates say.
+func unsigned(host string) *x509.Certificate {
 	now := time.Now()
-	t := &x509.Certificate{
+	return &x509.Certificate{
 		SerialNumber: big.NewInt(now.UnixNano()),
 		Subject:      pkix.Name{CommonName: host},
 		DNSNames:     []string{host},
@@ -63,13 +88,36 @@ func certificate(host string, useRSA bool) (chain, key, leaf []byte, err error) 
 		KeyUsage:     x509.KeyUsageDigitalSignature,
 		ExtKeyUsage:  []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 	}
-	if leaf, err = x509.CreateCertificate(rand.Reader, t, t, private.Public(), private); err != nil {
-		return nil, nil, nil, err
+}
+
+// backendName is in the certificate of encrypted backends.
+const backendName = "backend.bench.test"
+
+// backendCA is the file with the certificate of the CA that has signed that of the backends.
+func backendCA(dir string) string { return filepath.Join(dir, "backend-ca.pem") }
+
+// makeBackendCertificate writes a new CA's certificate, and one that it has signed, with key, for the backends.
+func makeBackendCertificate(dir string) (files certificateFiles, err error) {
+	files = filesNamed(dir, "backend")
+	var keys [2]*ecdsa.PrivateKey
+	for i := range keys {
+		if keys[i], err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader); err != nil {
+			return files, err
+		}
 	}
-	der, err := x509.MarshalPKCS8PrivateKey(private)
+	ca := unsigned("bench CA")
+	ca.DNSNames, ca.ExtKeyUsage = nil, nil
+	ca.IsCA, ca.BasicConstraintsValid, ca.KeyUsage = true, true, x509.KeyUsageCertSign
+	signer, err := x509.CreateCertificate(rand.Reader, ca, ca, keys[0].Public(), keys[0])
 	if err != nil {
-		return nil, nil, nil, err
+		return files, err
 	}
-	chain = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: leaf})
-	return chain, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), leaf, nil
+	leaf, err := x509.CreateCertificate(rand.Reader, unsigned(backendName), ca, keys[1].Public(), keys[0])
+	if err != nil {
+		return files, err
+	}
+	return files, errors.Join(
+		os.WriteFile(backendCA(dir), pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: signer}), 0o600),
+		files.write(&certificate{leaf: leaf, key: keys[1]}),
+	)
 }

@@ -45,9 +45,11 @@ func overload(t target) []load.Flow {
 
 const (
 	stormEstablished = 1000.0
-	stormNew         = 1500.0
+	stormNew         = 500.0
 	// stormQuota makes so many more than any proxy can take, and leaves the load side time for all of them.
-	stormQuota = 0.3
+	stormQuota = 0.1
+	// stormAfter is when the first of them arrives: the established connections are there by then.
+	stormAfter = time.Second
 	// stormPatience is how long an arriving client waits.
 	stormPatience = 5 * time.Second
 	stormClients  = 6000
@@ -57,7 +59,7 @@ func storm(t target) []load.Flow {
 	established := t.flow(load.KeepAlive, clients, bodyBytes, tls13())
 	established.Rate = stormEstablished
 	arriving := t.rated(t.flow(load.Fresh, stormClients, bodyBytes, tls13()), stormNew)
-	arriving.Timeout = stormPatience
+	arriving.Timeout, arriving.After = stormPatience, stormAfter
 	return []load.Flow{established, arriving}
 }
 

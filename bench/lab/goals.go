@@ -149,7 +149,7 @@ func goalTable(f facts, records []record) string {
 		}
 		writeRow(&b, []string{"`" + g.scenario + "`", g.text, limit + fmt.Sprintf(g.format, g.limit), figure, met})
 	}
-	if row := lookupRow(f.Lookup); row != nil {
+	for _, row := range lookupRows(f.Lookup) {
 		writeRow(&b, row)
 	}
 	if b.Len() == 0 {

@@ -3,6 +3,8 @@
 package main
 
 import (
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -45,13 +47,14 @@ func TestGoalTable(t *testing.T) {
 		r.LoopConnections = []float64{1, 2, 3, 2}
 		records = append(records, r)
 	}
-	f := facts{Lookup: []lookup{{1, stats.Of([]float64{5})}, {10, stats.Of([]float64{40})}, {100_000, stats.Of([]float64{50})}}}
+	f := facts{Lookup: []lookup{{"exact", 10, stats.Of([]float64{40})}, {"exact", 1000, stats.Of([]float64{90})}, {"exact", 100_000, stats.Of([]float64{50})}, {"miss", 10, stats.Of([]float64{30})}, {"miss", 100_000, stats.Of([]float64{60})}}}
 	got := goalTable(f, records)
 	for _, want := range []string{
 		"| `storm` | p99 ms, to the better of nginx and haproxy | ≤ 1.00 | 0.50 (0.50–0.50) | yes |",
 		"| `storm` | new connections completed, to the better of nginx and haproxy | ≥ 0.80 | 0.20 (0.20–0.20) | **no** |",
 		"| `long-lived` | connections of the busiest loop, to the mean | ≤ 1.50 | 1.50 (1.50–1.50) | yes |",
-		"| (lookup) | time to find a route among 100000 hosts (50 ns), to 10 hosts (40 ns) | ≤ 1.50 | 1.25 | yes |",
+		"| (lookup) | time to find any of the hosts among 100000 hosts (50 ns), to 10 hosts (40 ns) | ≤ 1.50 | 1.25 | yes |",
+		"| (lookup) | time to find a host that is not there among 100000 hosts (60 ns), to 10 hosts (30 ns) | ≤ 1.50 | 2.00 | **no** |",
 	} {
 		if !strings.Contains(got, want) {
 			t.Errorf("no line %s in\n%s", want, got)
@@ -63,9 +66,33 @@ func TestGoalTable(t *testing.T) {
 }
 
 func TestParseLookups(t *testing.T) {
-	got := parseLookups("goos: linux\nBenchmarkLookup/10-2   \t 100\t 40.5 ns/op\t 0 B/op\nBenchmarkLookup/100000-2 \t 90\t 60 ns/op\nBenchmarkLookup/10-2 \t 100\t 41.5 ns/op\nPASS\n")
-	if len(got) != 2 || got[0].Hosts != 10 || got[0].Nanos.Median != 41 || got[1].Hosts != 100_000 || got[1].Nanos.N != 1 {
+	got := parseLookups("goos: linux\nBenchmarkLookup/miss/10-2 \t 90\t 30 ns/op\nBenchmarkLookup/exact/100000-2 \t 90\t 60 ns/op\nBenchmarkLookup/exact/10-2   \t 100\t 40.5 ns/op\t 0 B/op\nBenchmarkLookup/exact/10 \t 100\t 41.5 ns/op\nPASS\n")
+	want := []lookup{{"exact", 10, stats.Of([]float64{40.5, 41.5})}, {"exact", 100_000, stats.Of([]float64{60})}, {"miss", 10, stats.Of([]float64{30})}}
+	if !slices.Equal(got, want) {
 		t.Errorf("%+v", got)
+	}
+}
+
+// TestLookupsAreMeasured: the names in package lb are those that are looked for, and each makes a line of the table.
+func TestLookupsAreMeasured(t *testing.T) {
+	l := testLab(t)
+	l.root = filepath.Join("..", "..")
+	all, err := l.measureLookup(t.Context(), "1x", 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, kind := range lookupKinds {
+		own := ofKind(all, kind.name)
+		if len(own) != 3 || own[0].Hosts != 10 || own[2].Hosts != 100_000 || own[2].Nanos.N != 1 || own[2].Nanos.Median <= 0 {
+			t.Errorf("%s: %+v", kind.name, own)
+		}
+	}
+	table := lookupTable(all)
+	if !strings.Contains(table, "| 10 hosts | 1000 hosts | 100000 hosts |\n") || strings.Count(table, "\n| ") != 1+len(lookupKinds) {
+		t.Errorf("got\n%s", table)
+	}
+	if lookupTable(nil) != "" || lookupRows(nil) != nil {
+		t.Error("lookups where there are none")
 	}
 }
 

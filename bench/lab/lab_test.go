@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"io"
 	"maps"
@@ -57,10 +58,20 @@ func lie(r *http.Response) error {
 	return err
 }
 
-// playFakeProxy is "fakeproxy HTTP HTTPS CHAIN KEY BACKEND [lie]": a contestant that every machine has.
+// playFakeProxy is "fakeproxy HTTP HTTPS CHAIN KEY BACKEND CA [lie]": a contestant that every machine has.
 func playFakeProxy(args []string) error {
 	proxy := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: args[4]})
-	if len(args) > 5 {
+	if args[5] != "" {
+		ca, err := os.ReadFile(args[5])
+		if err != nil {
+			return err
+		}
+		roots := x509.NewCertPool()
+		roots.AppendCertsFromPEM(ca)
+		proxy = httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "https", Host: args[4]})
+		proxy.Transport = &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, ServerName: backendName}}
+	}
+	if len(args) > 6 {
 		proxy.ModifyResponse = lie
 	}
 	plain := &http.Server{Addr: args[0], Handler: proxy}
@@ -75,7 +86,7 @@ func fakeProxy(name string) *proxy {
 	return &proxy{name: name, version: "1", library: "crypto/tls", program: "/proc/self/exe", kind: &kind{
 		name: "fake",
 		arguments: func(s setup, _ string) []string {
-			return []string{"fakeproxy", s.HTTP, s.HTTPS, s.Chain, s.Key, s.Backends[0]}
+			return []string{"fakeproxy", s.HTTP, s.HTTPS, s.Chain, s.Key, s.Backends[0], s.BackendCA}
 		},
 	}}
 }
@@ -113,7 +124,7 @@ func light(t *testing.T, name string, kind load.Kind, tls func() *load.TLS) *sce
 
 func TestSeriesFromEndToEnd(t *testing.T) {
 	l := testLab(t)
-	picked := []*scenario{light(t, "tls-resumed", load.Resumed, tls13), light(t, "idle", load.Idle, nil)}
+	picked := []*scenario{light(t, "tls-resumed", load.Resumed, tls13), light(t, "reencrypt", load.KeepAlive, tls13), light(t, "idle", load.Idle, nil)}
 	f := gatherFacts(l.out, l.openFiles)
 	if err := f.save(l.out); err != nil {
 		t.Fatal(err)
@@ -122,7 +133,7 @@ func TestSeriesFromEndToEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	records, err := loadRecords(l.out)
-	if err != nil || len(records) != 2*2*2 {
+	if err != nil || len(records) != 3*2*2 {
 		t.Fatalf("%d records, %v", len(records), err)
 	}
 	for _, r := range records {

@@ -64,29 +64,29 @@ func (k *killer) end() {
 	}
 }
 
-// loopWatch is an observer that asks lbd's metrics at the end of the window how many connections each loop has.
-type loopWatch struct{ bed *bed }
+// loopWatch is an observer that asks lbd's metrics how many of the clients' connections each loop has: when the window opens, for at its end the clients go.
+type loopWatch struct{ connections []float64 }
 
 func (w *loopWatch) open(b *bed) error {
-	w.bed = b
-	return nil
-}
-
-func (w *loopWatch) close(r *record) error {
-	response, err := http.Get("http://" + w.bed.setup.Metrics + "/metrics")
+	response, err := http.Get("http://" + b.setup.Metrics + "/metrics")
 	if err != nil {
 		return fmt.Errorf("ask for connections per loop: %w", err)
 	}
 	defer response.Body.Close()
 	for lines := bufio.NewScanner(response.Body); lines.Scan(); {
-		if rest, ok := strings.CutPrefix(lines.Text(), "lbd_loop_connections{"); ok {
+		if rest, ok := strings.CutPrefix(lines.Text(), "lbd_loop_client_connections{"); ok {
 			_, value, _ := strings.Cut(rest, "} ")
 			n, err := strconv.ParseFloat(value, 64)
 			if err != nil {
 				return fmt.Errorf("connections per loop: %w", err)
 			}
-			r.LoopConnections = append(r.LoopConnections, n)
+			w.connections = append(w.connections, n)
 		}
 	}
+	return nil
+}
+
+func (w *loopWatch) close(r *record) error {
+	r.LoopConnections = w.connections
 	return nil
 }

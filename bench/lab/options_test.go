@@ -99,8 +99,8 @@ func TestReadmeListsEveryScenario(t *testing.T) {
 
 func TestPeersAreConfigured(t *testing.T) {
 	peers := filepath.Join("..", "peers")
-	for _, accessLog := range []string{"", "/var/log/access.log"} {
-		s, err := site{hosts: 3, tlsVersion: "1.2"}.prepare(t.TempDir(), "127.0.0.1", 20_000, []string{"127.0.0.1:7001", "127.0.0.1:7002"})
+	for i, accessLog := range []string{"", "/var/log/access.log", ""} {
+		s, err := site{hosts: 3, tlsVersion: "1.2", encrypted: i == 2}.prepare(t.TempDir(), "127.0.0.1", 20_000, []string{"127.0.0.1:7001", "127.0.0.1:7002"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -117,6 +117,11 @@ func TestPeersAreConfigured(t *testing.T) {
 					t.Fatal(err)
 				}
 				all += string(content)
+			}
+			for _, only := range []string{backendName, backendCA(s.Dir)} {
+				if strings.Contains(all, only) != (s.BackendCA != "") {
+					t.Errorf("%s: %q, where backends are encrypted: %v", k.name, only, s.BackendCA != "")
+				}
 			}
 			hostMap, _ := os.ReadFile(s.HostMap)
 			for _, want := range []string{"127.0.0.1:7002", s.HTTPPort(), s.HTTPSPort(), "host2.bench.test"} {

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -21,14 +22,23 @@ import (
 	"lbd/bench/load"
 )
 
-// playBackend is "lab backend [-delay D] [-idle D] ADDRESS…". It says "ready", serves until it is killed, and at each SIGUSR1 says how many
-// connections it has accepted.
+// playBackend is "lab backend [-delay D] [-idle D] [-bundle FILE] ADDRESS…". It says "ready", serves until it is killed, and at each
+// SIGUSR1 says how many connections it has accepted.
 func playBackend(args []string) error {
 	f := flag.NewFlagSet("backend", flag.ContinueOnError)
 	delay := f.Duration("delay", 0, "before each answer")
 	idle := f.Duration("idle", 0, "after which connections are closed")
+	bundle := f.String("bundle", "", "certificate and key: speak TLS")
 	if err := f.Parse(args); err != nil {
 		return err
+	}
+	var certificate *tls.Certificate
+	if *bundle != "" {
+		pair, err := tls.LoadX509KeyPair(*bundle, *bundle)
+		if err != nil {
+			return err
+		}
+		certificate = &pair
 	}
 	// It allocates per connection, not per request: the collector would only disturb.
 	debug.SetGCPercent(-1)
@@ -41,7 +51,7 @@ func playBackend(args []string) error {
 			fmt.Println(accepted.Load())
 		}
 	}()
-	return backend.Run(backend.Config{Listen: f.Args(), Delay: *delay, Idle: *idle, Accepted: &accepted, Ready: func() { fmt.Println("ready") }})
+	return backend.Run(backend.Config{Listen: f.Args(), Certificate: certificate, Delay: *delay, Idle: *idle, Accepted: &accepted, Ready: func() { fmt.Println("ready") }})
 }
 
 // message is one line of the load generator's output.

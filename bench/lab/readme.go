@@ -66,6 +66,9 @@ func results(f facts, records []record, reference, link, dir string) string {
 	if table := goalTable(f, records); table != "" {
 		b.WriteString("### Goals\n\n" + table + "\n")
 	}
+	if table := lookupTable(f.Lookup); table != "" {
+		b.WriteString("### Lookups\n\n" + table + "\n")
+	}
 	fmt.Fprintf(&b, "Every scenario with all its figures: [table.md](%s/table.md).\n\n", link)
 	b.WriteString(machine(f, records))
 	return b.String()

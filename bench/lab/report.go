@@ -92,6 +92,9 @@ func markdown(f facts, records []record, reference string) string {
 	if table := goalTable(f, records); table != "" {
 		b.WriteString("### Goals\n\n" + table + "\n")
 	}
+	if table := lookupTable(f.Lookup); table != "" {
+		b.WriteString("### Lookups\n\n" + table + "\n")
+	}
 	for _, sc := range inRecords(records) {
 		own := slices.DeleteFunc(slices.Clone(records), func(r record) bool { return r.Scenario != sc.name })
 		fmt.Fprintf(&b, "### %s: %s\n\n", sc.name, sc.about)

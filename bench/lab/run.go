@@ -76,7 +76,8 @@ func (l *lab) newBed(ctx context.Context, sc *scenario, p *proxy) (*bed, error) 
 	if sc.site.mortal {
 		steady, b.mortal = addresses[:len(addresses)-1], addresses[len(addresses)-1]
 	}
-	if err := b.startBackend(steady, sc.site); err != nil {
+	// Backends come first: what listens already is not taken for the proxy's address.
+	if err := b.startBackend(dir, steady, sc.site); err != nil {
 		return b, err
 	}
 	if b.mortal != "" {
@@ -122,8 +123,16 @@ func (b *bed) launch(ctx context.Context, p *proxy, at place, apply bool) (err e
 	return err
 }
 
-func (b *bed) startBackend(addresses []string, s site) error {
-	process, counts, end, err := b.lab.launchBackend(append([]string{"-delay", s.delay.String(), "-idle", s.backendIdle.String()}, addresses...)...)
+func (b *bed) startBackend(dir string, addresses []string, s site) error {
+	arguments := []string{"-delay", s.delay.String(), "-idle", s.backendIdle.String()}
+	if s.encrypted {
+		files, err := makeBackendCertificate(dir)
+		if err != nil {
+			return err
+		}
+		arguments = append(arguments, "-bundle", files.Bundle)
+	}
+	process, counts, end, err := b.lab.launchBackend(append(arguments, addresses...)...)
 	if err != nil {
 		return err
 	}

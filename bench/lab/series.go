@@ -57,7 +57,7 @@ func (o options) do(ctx context.Context) error {
 	f := gatherFacts(l.root, l.openFiles)
 	f.Missing = missing
 	if len(o.scenarios) == 0 && !o.short {
-		if f.Lookup, err = l.measureLookup(ctx); err != nil {
+		if f.Lookup, err = l.measureLookup(ctx, lookupTime, lookupRepeats); err != nil {
 			return err
 		}
 	}

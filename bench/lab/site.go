@@ -21,6 +21,8 @@ type site struct {
 	delay      time.Duration
 	// backendIdle is after how long backends close a connection without requests. Zero: never.
 	backendIdle time.Duration
+	// encrypted: backends speak TLS 1.3, and the proxy verifies them.
+	encrypted bool
 	// mortal: the last backend is a process of its own, which is killed and started again during the window.
 	mortal bool
 	// loops, workers or threads of the proxy; zero is one.
@@ -62,6 +64,7 @@ type setup struct {
 	CertificateList string             // a line for each of them: its bundle
 	Loops           int
 	ExtraHost       string // one more name of the first host; empty: none
+	BackendCA       string // that backends are verified with; empty: they are spoken to in the clear
 	leaf            []byte // of the one for all
 }
 
@@ -72,6 +75,9 @@ func (s setup) NamesOf(i int) []string {
 	}
 	return []string{s.Hosts[i]}
 }
+
+// BackendName is what encrypted backends are asked for and verified as.
+func (s setup) BackendName() string { return backendName }
 
 // The parts of addresses and versions, for formats that want them apart.
 func (s setup) IP() string          { host, _, _ := net.SplitHostPort(s.HTTP); return host }
@@ -96,6 +102,9 @@ func (s site) prepare(dir, host string, openFiles int, backends []string) (setup
 		Backends: backends, Hosts: s.hostNames(),
 		Chain: at("chain.pem"), Key: at("key.pem"), Bundle: at("bundle.pem"), HostMap: at("hosts.map"), CertificateList: at("certificates.list"),
 		TLSVersion: s.version(), OpenFiles: openFiles, Loops: max(s.loops, 1),
+	}
+	if s.encrypted {
+		c.BackendCA = backendCA(dir)
 	}
 	all := certificateFiles{Name: "bench", Chain: c.Chain, Key: c.Key, Bundle: c.Bundle}
 	if c.leaf, err = all.make("*.bench.test", s.rsa); err != nil {

@@ -52,7 +52,7 @@ func (l *loop) add(spec Flow) error {
 		failed:  map[string]uint64{},
 	}
 	if spec.Rate > 0 {
-		f.schedule = newSchedule(l.now, spec.Rate)
+		f.schedule = newSchedule(l.now.Add(spec.After), spec.Rate)
 	}
 	if spec.TLS != nil {
 		if f.tls, err = spec.TLS.config(); err != nil {

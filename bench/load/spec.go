@@ -49,6 +49,8 @@ type Flow struct {
 	// Rate is offered requests per second over all clients: an open loop, in which a latency counts from the moment at which the
 	// request was meant to be sent. Zero: a closed loop, in which each client sends when it has its answer.
 	Rate float64
+	// After is how long after the start of the run the first request of an open loop is due.
+	After time.Duration
 	// Timeout ends a request, counted from the same moment as its latency. Its connection is closed. Zero: 10 s.
 	Timeout time.Duration
 	// Bytes is the size of the body asked for.
@@ -100,7 +102,7 @@ func (s Spec) check() error {
 		if len(f.Hosts) == 0 {
 			return fmt.Errorf("flow %q: no host", f.Name)
 		}
-		if f.Rate < 0 || f.Bytes < 0 || f.Sends < 0 || f.Pace < 0 {
+		if f.Rate < 0 || f.After < 0 || f.Bytes < 0 || f.Sends < 0 || f.Pace < 0 {
 			return fmt.Errorf("flow %q: negative rate or size", f.Name)
 		}
 	}

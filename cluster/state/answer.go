@@ -98,7 +98,7 @@ func (c *checker) checkErrorPages(pages []*lbdv1.ErrorPage) {
 				first[status] = i
 			}
 		}
-		if t := page.GetContentType(); !isFieldValue(t) || len(t) > nameBytesMax*2 {
+		if t := page.GetContentType(); fieldValueFault(t) != "" || len(t) > nameBytesMax*2 {
 			c.errorf(path+".content_type", "`%s` is no media type", t)
 		}
 		if n := len(page.GetBody()); n > bodyBytesMax {

@@ -140,6 +140,13 @@ type MissingError struct {
 
 func (e *MissingError) Error() string { return e.Text }
 
+// absentError is an ErrNotKept whose text says it all.
+type absentError string
+
+func (e absentError) Error() string { return string(e) }
+
+func (e absentError) Is(target error) bool { return target == ErrNotKept }
+
 // PanicError is a command whose application panicked: a fault of this program. The state is as before the command.
 type PanicError struct {
 	Value any

@@ -2,7 +2,6 @@ package state
 
 import (
 	"strings"
-	"unicode/utf8"
 
 	lbdv1 "lbd/proto/lbd/v1"
 )
@@ -55,8 +54,10 @@ func (c *checker) checkFields(base string, fields map[string]string, limit int, 
 		switch value := fields[name]; {
 		case len(name)+len(value) > headerBytesMax:
 			c.errorf(path, "has %d bytes: at most %d", len(name)+len(value), headerBytesMax)
-		case !isFieldValue(value):
-			c.errorf(path, "has a control character in its value, or a space at its ends")
+		default:
+			if fault := fieldValueFault(value); fault != "" {
+				c.errorf(path, "%s", fault)
+			}
 		}
 	}
 }
@@ -87,12 +88,17 @@ func isToken(s string) bool {
 	})
 }
 
-// isFieldValue is RFC 9110, section 5.5, without obs-text.
-func isFieldValue(s string) bool {
-	if s != strings.Trim(s, " \t") || !utf8.ValidString(s) {
-		return false
+// fieldValueFault says why a text is no header value (RFC 9110, section 5.5, without obs-text); empty: it is one.
+func fieldValueFault(s string) string {
+	switch {
+	case strings.ContainsFunc(s, func(r rune) bool { return r != '\t' && r < ' ' || r == 0x7f }):
+		return "has a control character in its value"
+	case s != strings.Trim(s, " \t"):
+		return "has a space or tab at the ends of its value"
+	case strings.ContainsFunc(s, func(r rune) bool { return r > 0x7e }):
+		return "has a character in its value that is not ASCII: headers hold letters without accents, digits and signs only"
 	}
-	return !strings.ContainsFunc(s, func(r rune) bool { return r != '\t' && (r < ' ' || r > 0x7e) })
+	return ""
 }
 
 // checkCookie checks the name of a cookie of ours (RFC 6265, section 4.1.1).

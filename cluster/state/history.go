@@ -38,7 +38,7 @@ func (s *State) Before(revision int64, key Key) (stored *raftv1.StoredResource, 
 // revision is none of ours.
 func (s *State) At(revision int64) (*State, error) {
 	if revision < 0 || revision > s.revision {
-		return nil, fmt.Errorf("there is no revision %d: the newest is %d: %w", revision, s.revision, ErrNotKept)
+		return nil, absentError(fmt.Sprintf("there is no revision %d: the newest is %d", revision, s.revision))
 	}
 	e := s.edit()
 	for n := s.revision; n > revision; n-- {

@@ -93,11 +93,13 @@ const (
 	retryAfterMin         = time.Second
 )
 
-// Finding out which routes can never win reads other routes. Both numbers are per change and far above what a change
+// Finding out which routes can never win reads other routes. All numbers are per change and far above what a change
 // by hand needs; what a larger one leaves unread is only not warned of.
 const (
 	looksMax     = 300_000 // at what may win before a route of the change, some tenths of a second
 	looksBackMax = 20_000  // at what a route of the change may win before
+	// Of networks of policies and of the lists that they name, to find out whether they serve anybody.
+	looksNetworksMax = 400_000
 	// At one place in the routing table, and of a path's ancestors.
 	looksPerPlaceMax  = 32
 	ancestorsMax      = 64

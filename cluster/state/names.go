@@ -70,6 +70,8 @@ func hostFault(host string) string {
 		return "is no host name"
 	case len(name) > hostBytesMax:
 		return "is too long for a host name: at most " + strconv.Itoa(hostBytesMax) + " bytes"
+	case strings.ContainsAny(name, " \t\r\n"):
+		return "is no host name: it has a space in it"
 	case !isASCII(name):
 		return "is no host name: write it in its ASCII form (xn--…)"
 	}

@@ -249,7 +249,8 @@ func (s *State) findOverridden(cmd *raftv1.OverrideCommand) error {
 	find := func(pool, address string) error {
 		stored, exists := s.Get(Pools, pool)
 		if !exists {
-			return &MissingError{(&checker{next: s}).missing(Pools, pool)}
+			text, _ := (&checker{next: s}).missing(Pools, pool)
+			return &MissingError{text}
 		}
 		p := stored.GetResource().GetPool()
 		if address == "" || hasBackend(p, address) {

@@ -81,8 +81,8 @@ func (m claim) String() string {
 	return text
 }
 
-// looks bounds what one check reads of other routes.
-type looks struct{ ahead, back int }
+// looks bounds what one check reads of other routes, and of networks.
+type looks struct{ ahead, back, networks int }
 
 // rank is where a kind of path stands among claims of one priority.
 var rank = map[string]int{"exact": 3, "prefix": 2, "regex": 1, "any": 0}
@@ -208,7 +208,8 @@ func (c *checker) checkShadows(r *lbdv1.Route) {
 			wide[i], anyWide = h, h
 		case !told[h.by.route]:
 			told[h.by.route] = true
-			c.warnf(m.field(), "cannot be told apart from route `%s`, which %s and wins: both match %s", h.by.route, h.why, m)
+			c.warnf(m.field(), "cannot be told apart from route `%s`, which %s and wins: both match %s: give one of them a `priority`, or delete `%s`",
+				h.by.route, h.why, m, h.by.route)
 		}
 	}
 	if !anyOpen && anyWide.by.route != "" {
@@ -278,6 +279,6 @@ func (c *checker) checkShadowedRoute(name, by string, seen map[string]bool) {
 	case apart:
 		c.warnf("", "keeps route `%s` from ever winning: it matches all that that one does and is asked first", name)
 	default:
-		c.warnf("", "cannot be told apart from route `%s`, which can never win", name)
+		c.warnf("", "cannot be told apart from route `%s`, which can never win: give one of them a `priority`, or delete `%s`", name, name)
 	}
 }

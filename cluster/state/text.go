@@ -3,10 +3,12 @@ package state
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -106,13 +108,31 @@ func flowElement(fd protoreflect.FieldDescriptor, v protoreflect.Value) string {
 
 // quoted is a text that flow style can hold: as it is, or in quotes.
 func quoted(text string) string {
-	if text == "" || strings.ContainsAny(text, ",{}[]#\"'\n\t\\ ") || strings.Contains(text, ": ") {
+	if strings.ContainsAny(text, ",{}[]#\"'\n\t\\ ") {
+		return strconv.Quote(text)
+	}
+	return plain(text)
+}
+
+// anotherType matches what YAML, by its old rules or its new ones, takes for a truth, nothing, a number or a date.
+var anotherType = regexp.MustCompile(`^(?i:|~|null|true|false|yes|no|on|off|y|n|<<|=|[-+]?(\.[0-9]+|[0-9][0-9_]*(\.[0-9_]*)?)(e[-+]?[0-9]+)?|` +
+	`[-+]?0[xob][0-9a-f_]+|[-+]?[0-9]+(:[0-9]+)+(\.[0-9]*)?|[-+]?\.inf|\.nan|[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}(t|\s|$).*)$`)
+
+// plain is a text as it is where a document can hold it so on a line of its own, else in quotes.
+func plain(text string) string {
+	switch {
+	case anotherType.MatchString(text),
+		strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }),
+		strings.ContainsAny(text[:1], "!&*|>@`%\"'#,[]{}"),
+		strings.Contains("-?:", text[:1]) && (len(text) == 1 || text[1] == ' '),
+		text[0] == ' ', strings.HasSuffix(text, " "), strings.HasSuffix(text, ":"),
+		strings.Contains(text, ": "), strings.Contains(text, " #"):
 		return strconv.Quote(text)
 	}
 	return text
 }
 
-// elementText is one value; a text that is there and empty is two quotes.
+// elementText is one value as a document can hold it; a text that is there and empty is two quotes.
 func elementText(fd protoreflect.FieldDescriptor, v protoreflect.Value) string {
 	switch {
 	case !v.IsValid():
@@ -121,8 +141,8 @@ func elementText(fd protoreflect.FieldDescriptor, v protoreflect.Value) string {
 		return messageText(v.Message())
 	case fd.Kind() == protoreflect.EnumKind:
 		return enumText(fd.Enum(), v.Enum())
-	case fd.Kind() == protoreflect.StringKind && v.String() == "":
-		return `""`
+	case fd.Kind() == protoreflect.StringKind:
+		return plain(v.String())
 	}
 	return v.String()
 }

@@ -27,6 +27,13 @@ func Validate(base *State, change *raftv1.ChangeCommand) []*lbdv1.Violation {
 	return check(base, normalizeChange(change), false)
 }
 
+// ValidateRest is Validate without a cluster, for a change of which parts could not be read: what it refers to may be in
+// them or in the cluster, so that a name which is not there is only told where it looks like a misspelt one that is.
+func ValidateRest(change *raftv1.ChangeCommand) []*lbdv1.Violation {
+	c := &checker{base: New(""), offline: true, rest: true}
+	return c.run(normalizeChange(change))
+}
+
 // check judges a normalised change. A change that is to be stored holds sealed material and no secret.
 func check(base *State, change *raftv1.ChangeCommand, storing bool) []*lbdv1.Violation {
 	c := &checker{base: base, storing: storing}
@@ -46,6 +53,7 @@ func hasError(violations []*lbdv1.Violation) bool {
 type checker struct {
 	base    *State
 	offline bool // without a cluster
+	rest    bool // of a change that could not be read as a whole
 	storing bool // on the way into the log
 
 	next     *State      // base with the change in it
@@ -161,7 +169,8 @@ func (c *checker) checkDelete(text string) {
 		return
 	}
 	if _, exists := c.base.Get(key.Kind, key.Name); !exists {
-		c.errorf("", "%s", c.missing(key.Kind, key.Name))
+		text, _ := c.missing(key.Kind, key.Name)
+		c.errorf("", "%s", text)
 		return
 	}
 	if users := c.next.Users(key); len(users) > 0 {
@@ -282,8 +291,11 @@ func (c *checker) refer(path string, kind Kind, name string) {
 		c.errorf(path, "is required: the name of %s %s", article(kind.Singular()), kind.Singular())
 		return
 	}
-	if _, ok := c.next.Get(kind, name); !ok {
-		c.dependf(path, "%s", c.missing(kind, name))
+	if _, ok := c.next.Get(kind, name); ok {
+		return
+	}
+	if text, near := c.missing(kind, name); near || !c.rest {
+		c.dependf(path, "%s", text)
 	}
 }
 
@@ -294,20 +306,21 @@ func article(word string) string {
 	return "a"
 }
 
-// missing says that there is no such name, and which one might be meant. The search is over all names, so only the
+// missing says that there is no such name, and which one might be meant, if any is near. The search is over all names, so only the
 // first few get one.
-func (c *checker) missing(kind Kind, name string) string {
+func (c *checker) missing(kind Kind, name string) (text string, near bool) {
 	const suggestionsMax = 20
-	text := fmt.Sprintf("no %s named `%s`", kind.Singular(), name)
+	text = fmt.Sprintf("no %s named `%s`", kind.Singular(), name)
 	if c.suggested++; c.suggested > suggestionsMax {
-		return text
+		return text, false
 	}
 	var names []string
 	for r := range c.next.All(kind) {
 		key, _ := KeyOf(r.GetResource())
 		names = append(names, key.Name)
 	}
-	return text + didYouMean(name, names)
+	suggestion := didYouMean(name, names)
+	return text + suggestion, suggestion != ""
 }
 
 // earlier tells whether another resource was checked before this one: of two that clash the later one is reported.

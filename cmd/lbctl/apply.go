@@ -35,7 +35,7 @@ With --prune what an earlier apply of the owner made and these documents do not 
 With --if-revision N the owner's newest revision must be N, or nothing changes (exit 6).`,
 		Example: `  lbctl apply -f site/ --wait -m "shop: second backend"
   lbctl apply -f site/ --prune --dry-run`,
-		Args: cobra.NoArgs,
+		Args: documentsOnly,
 		RunE: c.does(func(ctx context.Context, _ []string) error {
 			if err := checkWait(wait, header.ValidateOnly); err != nil {
 				return err
@@ -46,7 +46,7 @@ With --if-revision N the owner's newest revision must be N, or nothing changes (
 			}
 			// What cannot be read is not sent: the rules are asked here, so that all is told at once all the same.
 			if document.Invalid(source.Report(nil)) {
-				return c.tell(source.Report(state.Validate(nil, change(source.Document))))
+				return c.tell(source.Report(state.ValidateRest(change(source.Document))))
 			}
 			header.Owner = source.Document.GetOwner()
 			header.RequestId = newRequestID()
@@ -112,13 +112,21 @@ func (c *cli) showPruned(ctx context.Context, cl *client, source *document.Sourc
 }
 
 // allowedBy is the flag that allows what a node refuses for a reason.
-var allowedBy = map[string]string{string(state.OwnedByOther): "--take-over", "MASS_DELETE": "--allow-mass-delete"}
+var allowedBy = map[string]string{string(state.OwnedByOther): "--take-over", "MASS_DELETE": "--allow-mass-delete", "OLDER_CERTIFICATE": "--allow-older-certificates"}
 
 // refused puts a node's complaints about a document in their places.
 func (c *cli) refused(source *document.Source, err error) error {
 	if vs := violations(err); len(vs) > 0 {
+		if err := c.misused(vs, "message"); err != nil {
+			return err
+		}
 		return c.tell(source.Report(vs))
 	}
+	return withFlag(err)
+}
+
+// withFlag adds the flag that would allow what a node refuses.
+func withFlag(err error) error {
 	if flag := allowedBy[reason(err)]; flag != "" {
 		return fail(codeOf(status.Code(err)), "%s (%s)", status.Convert(err).Message(), flag)
 	}

@@ -16,9 +16,10 @@ import (
 )
 
 // What a resource can be waited for, beside being deleted.
-var conditionTypes = []string{"Accepted", "ResolvedRefs", "Programmed", "Healthy"}
+var conditionTypes = []string{"Accepted", "ResolvedRefs", "Programmed", conditionHealthy}
 
 const (
+	conditionHealthy = "Healthy" // of pools alone
 	forDeleted = "deleted"
 	forServed  = "served"
 )
@@ -33,14 +34,15 @@ func (c *cli) waitCommand() *cobra.Command {
 		Short: "Wait until something is so",
 		Long: `Wait until a condition of a resource holds on every node, until a resource is gone, or until every node serves a revision.
 
---for takes Accepted, ResolvedRefs, Programmed, Healthy or deleted for a resource, served (the default) for a revision. At
+--for takes Accepted, ResolvedRefs, Programmed, Healthy (of a pool) or deleted for a resource, served (the default) for a
+revision, in any case. At
 --timeout it ends with exit 8 and says what is lacking.`,
 		Example: `  lbctl wait pool/shop --for=Healthy --timeout 2m
   lbctl wait revision/42`,
 		Args: cobra.ExactArgs(1),
 		RunE: c.does(func(ctx context.Context, args []string) error {
 			if number, ok := parseRevision(args[0]); ok {
-				if what != "" && what != forServed {
+				if what != "" && !strings.EqualFold(what, forServed) {
 					return fail(exitUsage, "a revision is waited for with --for=served, not %q", what)
 				}
 				return c.call(func(cl *client) error { return c.wait(ctx, cl, number) })
@@ -52,6 +54,9 @@ func (c *cli) waitCommand() *cobra.Command {
 			condition, err := parseCondition(what)
 			if err != nil {
 				return err
+			}
+			if condition == conditionHealthy && key.Kind != state.Pools {
+				return fail(exitUsage, "only pools are healthy or not: wait for another condition of %s, or for its pool", key)
 			}
 			return c.call(func(cl *client) error { return c.await(ctx, cl, key, condition) })
 		}),

@@ -3,11 +3,14 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	lbdv1 "lbd/proto/lbd/v1"
@@ -82,7 +85,7 @@ no requests.`,
 		RunE: c.does(func(ctx context.Context, args []string) error {
 			last := len(args) - 1
 			n, err := strconv.ParseInt(args[last], 10, 32)
-			if err != nil {
+			if err != nil || n < 0 || n > 256 {
 				return fail(exitUsage, "a weight is a whole number from 0 to 256, not %q", args[last])
 			}
 			in.weight = int32(n)
@@ -202,7 +205,25 @@ func (c *cli) printSaid(targets []target, inForce []*lbdv1.Override, in *saying)
 func (c *cli) complained(err error) error {
 	if vs := violations(err); len(vs) > 0 {
 		c.tellViolations(vs)
-		return fail(exitInvalid, "%s", countOf(len(vs), "error"))
+		return fail(exitUsage, "%s", countOf(len(vs), "error"))
+	}
+	if status.Code(err) == codes.InvalidArgument {
+		return fail(exitUsage, "%s", status.Convert(err).Message())
 	}
 	return err
+}
+
+// misused is complained for the flags among what a node finds wrong with a change; nil: it is the resources' fault.
+func (c *cli) misused(vs []*lbdv1.Violation, fields ...string) error {
+	var wrong []*lbdv1.Violation
+	for _, v := range vs {
+		if slices.Contains(fields, v.GetField()) {
+			wrong = append(wrong, v)
+		}
+	}
+	if len(wrong) == 0 {
+		return nil
+	}
+	c.tellViolations(wrong)
+	return fail(exitUsage, "%s", countOf(len(wrong), "error"))
 }

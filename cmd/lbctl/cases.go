@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -17,10 +18,10 @@ import (
 func (c *cli) testCommand() *cobra.Command {
 	var revision int64
 	cmd := &cobra.Command{
-		Use:   "test FILE",
+		Use:   "test FILE…",
 		Short: "Check what becomes of requests against a file of cases",
-		Long: `Check what becomes of requests against a file of cases, on the answering node and without sending any of them. A file (or - for
-stdin) is a list:
+		Long: `Check what becomes of requests against a file of cases, on the answering node and without sending any of them. A file (a
+folder of them, or - for stdin) is a list:
 
   - name: the shop's cart goes to its pool
     request: { url: "https://shop.example.com/cart", method: POST, headers: { X-Canary: always } }
@@ -31,11 +32,14 @@ redirect, respond, maintenance, denied, refused), status (of lbd's own answer), 
 (the only one), pools (all that get a share), request_headers and response_headers ({set, add, remove}, as in a route). What is
 not named may be anything.
 
-All cases run. Exit 1 if one fails, 3 if the file is wrong.`,
+All cases run. Exit 1 if one fails, 3 if a file is wrong: it cannot be read so, or names a listener that is not there.`,
 		Example: `  lbctl test examples/cases.yaml -o json`,
-		Args:    cobra.ExactArgs(1),
+		Args:    cobra.MinimumNArgs(1),
 		RunE: c.does(func(ctx context.Context, args []string) error {
-			cases, err := c.readCases(args[0])
+			if revision < 0 {
+				return noRevision("--revision", revision)
+			}
+			cases, err := c.readCases(args)
 			if err != nil {
 				return err
 			}
@@ -46,8 +50,8 @@ All cases run. Exit 1 if one fails, 3 if the file is wrong.`,
 	return cmd
 }
 
-func (c *cli) readCases(path string) ([]document.Case, error) {
-	files, err := document.ReadFiles([]string{path}, c.stdin)
+func (c *cli) readCases(paths []string) ([]document.Case, error) {
+	files, err := document.ReadFiles(paths, c.stdin)
 	if err != nil {
 		return nil, fail(exitUsage, "%w", err)
 	}
@@ -73,10 +77,7 @@ type caseFailure struct {
 }
 
 func (f caseFailure) String() string {
-	switch f.Field {
-	case "":
-		return f.got
-	case "not_route":
+	if f.Field == "not_route" {
 		return fmt.Sprintf("route %s takes it", f.got)
 	}
 	return fmt.Sprintf("%s: want %s, got %s", f.Field, orNone(f.Want), orNone(f.got))
@@ -91,14 +92,16 @@ func orNone(text string) string {
 
 func (c *cli) runCases(ctx context.Context, cl *client, cases []document.Case, revision int64) error {
 	var results []caseResult
+	var wrong []document.Problem
 	failed := 0
 	for _, one := range cases {
 		one.Request.Revision = revision
 		d, err := cl.traffic.TestRoute(ctx, one.Request)
 		r := caseResult{Case: one}
 		switch code := status.Code(err); {
-		case code == codes.InvalidArgument || code == codes.NotFound:
-			r.failures = []caseFailure{{Expectation: document.Expectation{At: one.At}, got: status.Convert(err).Message()}}
+		case code == codes.InvalidArgument, code == codes.NotFound && reason(err) == "": // no listener, or several
+			place := cmp.Or(one.Places["listener"], one.Places["url"], one.At)
+			wrong = append(wrong, document.Problem{Position: place, Message: status.Convert(err).Message()})
 		case err != nil:
 			return err
 		default:
@@ -108,6 +111,9 @@ func (c *cli) runCases(ctx context.Context, cl *client, cases []document.Case, r
 			failed++
 		}
 		results = append(results, r)
+	}
+	if len(wrong) > 0 {
+		return c.tell(wrong)
 	}
 	c.printCases(results)
 	c.say("%s, %d failed", countOf(len(results), "case"), failed)

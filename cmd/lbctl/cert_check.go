@@ -1,13 +1,16 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -22,8 +25,8 @@ func (c *cli) certCheck() *cobra.Command {
 		Use:   "check HOST[:PORT]",
 		Short: "See by a handshake whether a host's stored certificate is the one that clients get",
 		Long: `See by a TLS handshake with the answering node, as a client that asks for HOST, whether it shows the certificate that is stored.
-The port, or --listener, chooses the listener. Whether clients would trust it is not looked at. Exit 1 if another one is shown, or
-none.`,
+The port, or --listener, chooses the listener. Whether clients would trust who signed it is not looked at. Exit 1 if another one is
+shown, or none, or one that does not name HOST.`,
 		Example: `  lbctl cert check shop.example.com`,
 		Args:    cobra.ExactArgs(1),
 		RunE: c.does(func(ctx context.Context, args []string) error {
@@ -47,12 +50,16 @@ type shown struct {
 	host, listener, address string
 	// The stored certificate that this host should get, and its serial; empty: none.
 	certificate, stored string
-	// What the handshake gave: a serial, or an error.
+	// What the handshake gave: a serial, the names of the certificate and whether the host is one, or an error.
 	served string
+	names  []string
+	named  bool
 	err    error
 }
 
-func (s *shown) ok() bool { return s.err == nil && s.stored != "" && s.served == s.stored }
+func (s *shown) same() bool { return s.err == nil && s.stored != "" && s.served == s.stored }
+
+func (s *shown) ok() bool { return s.same() && s.named }
 
 // checkShown asks the node which certificate is the host's, then what is stored of it, then the listener itself.
 func (c *cli) checkShown(ctx context.Context, cl *client, u *url.URL, listener string) error {
@@ -76,7 +83,10 @@ func (c *cli) checkShown(ctx context.Context, cl *client, u *url.URL, listener s
 	if s.address, err = boundAddress(ctx, cl, s.listener); err != nil {
 		return err
 	}
-	s.served, s.err = handshake(ctx, s.address, s.host)
+	leaf, err := handshake(ctx, s.address, s.host)
+	if s.err = err; err == nil {
+		s.read(leaf)
+	}
 	if errors.Is(ctx.Err(), context.Canceled) {
 		return fail(exitInterrupted, "interrupted")
 	}
@@ -113,9 +123,19 @@ func boundAddress(ctx context.Context, cl *client, listener string) (string, err
 	return "", fail(exitNo, "listener %s is not served: `lbctl status` says why", listener)
 }
 
-// handshake returns the serial of the certificate that a client gets who asks for host.
-func handshake(ctx context.Context, address, host string) (string, error) {
-	// No trust is put in what is shown: its serial is compared.
+// read takes what is compared from the certificate that was shown.
+func (s *shown) read(leaf *x509.Certificate) {
+	s.served = fmt.Sprintf("%x", leaf.SerialNumber)
+	s.names = slices.Clone(leaf.DNSNames)
+	for _, ip := range leaf.IPAddresses {
+		s.names = append(s.names, ip.String())
+	}
+	s.named = leaf.VerifyHostname(s.host) == nil
+}
+
+// handshake returns the certificate that a client gets who asks for host.
+func handshake(ctx context.Context, address, host string) (*x509.Certificate, error) {
+	// No trust is put in what is shown: its serial and names are compared.
 	config := &tls.Config{InsecureSkipVerify: true, ServerName: host}
 	if _, err := netip.ParseAddr(host); err == nil {
 		config.ServerName = "" // an address is no server name (RFC 6066 section 3)
@@ -125,24 +145,28 @@ func handshake(ctx context.Context, address, host string) (string, error) {
 	if err != nil {
 		var op *net.OpError
 		if errors.As(err, &op) && op.Op == "dial" {
-			return "", fmt.Errorf("no connection: %w", op.Err)
+			return nil, fmt.Errorf("no connection: %w", op.Err)
 		}
-		return "", fmt.Errorf("the handshake fails: %w", err)
+		return nil, fmt.Errorf("the handshake fails: %w", err)
 	}
 	defer conn.Close()
-	leaf := conn.(*tls.Conn).ConnectionState().PeerCertificates[0]
-	return fmt.Sprintf("%x", leaf.SerialNumber), nil
+	return conn.(*tls.Conn).ConnectionState().PeerCertificates[0], nil
 }
 
 func (c *cli) printShown(s *shown) {
 	why := ""
+	hosts := []*document.Value{}
+	for _, name := range s.names {
+		hosts = append(hosts, document.Text(name))
+	}
 	if s.err != nil {
 		why = s.err.Error()
 	}
 	value := document.MapOf().With("host", document.Text(s.host)).With("listener", document.Text(s.listener)).
 		With("address", document.Text(s.address)).With("certificate", document.Text(s.certificate)).
 		With("stored_serial", document.Text(s.stored)).With("shown_serial", document.Text(s.served)).
-		With("error", document.Text(why)).With("same", document.Truth(s.ok()))
+		With("hosts", document.ListOf(hosts)).With("named", document.Truth(s.named)).
+		With("error", document.Text(why)).With("same", document.Truth(s.same()))
 	var names []string
 	if s.certificate != "" {
 		names = []string{"certificates/" + s.certificate}
@@ -156,6 +180,9 @@ func (c *cli) printShown(s *shown) {
 		switch {
 		case s.err != nil:
 			fmt.Fprintf(c.stdout, "%s: %s; %s\n", where, oneLine(why), stored)
+		case s.same() && !s.named:
+			fmt.Fprintf(c.stdout, "%s: shows certificates/%s, serial %s, which does not name it but %s\n", where, s.certificate, s.stored,
+				oneLine(cmp.Or(list(s.names), "nothing")))
 		case s.ok():
 			fmt.Fprintf(c.stdout, "%s: shows certificates/%s, serial %s, as stored\n", where, s.certificate, s.stored)
 		default:

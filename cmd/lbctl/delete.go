@@ -75,6 +75,9 @@ func (c *cli) delete(ctx context.Context, cl *client, keys []state.Key, header *
 	}
 	answer, err := retried(ctx, cl, startGrace, func() (*lbdv1.ApplyResponse, error) { return send(ctx, cl, header, all) })
 	if vs := violations(err); len(vs) > 0 {
+		if err := c.misused(vs, "message"); err != nil {
+			return err
+		}
 		for _, v := range vs {
 			fmt.Fprintf(c.stderr, "error: %s %s\n", called(keys, v.GetField()), v.GetDescription())
 		}

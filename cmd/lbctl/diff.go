@@ -23,7 +23,7 @@ func (c *cli) diffCommand() *cobra.Command {
 Exit 0 if nothing differs, 1 if something does. -o markdown is for the comment on a merge request.`,
 		Example: `  lbctl diff -f site/ --prune
   lbctl diff -f site/ -o markdown >comment.md`,
-		Args:        cobra.NoArgs,
+		Args:        documentsOnly,
 		Annotations: map[string]string{moreFormats: "markdown"},
 		RunE: c.does(func(ctx context.Context, _ []string) error {
 			source, err := c.read(paths)
@@ -31,7 +31,7 @@ Exit 0 if nothing differs, 1 if something does. -o markdown is for the comment o
 				return err
 			}
 			if document.Invalid(source.Report(nil)) {
-				return c.tell(source.Report(state.Validate(nil, change(source.Document))))
+				return c.tell(source.Report(state.ValidateRest(change(source.Document))))
 			}
 			header.Owner = source.Document.GetOwner()
 			return c.call(func(cl *client) error { return c.diff(ctx, cl, source, header) })

@@ -178,7 +178,7 @@ func (e *editing) editor() string {
 func (e *editing) check(source *document.Source) (*lbdv1.Resource, []document.Problem) {
 	problems := source.Report(nil)
 	if document.Invalid(problems) {
-		return nil, source.Report(state.Validate(nil, change(source.Document)))
+		return nil, source.Report(state.ValidateRest(change(source.Document)))
 	}
 	all := state.Resources(source.Document)
 	var wrong string
@@ -209,6 +209,9 @@ func (e *editing) store(ctx context.Context, source *document.Source, after *lbd
 		return send(ctx, e.cl, e.header, &lbdv1.ApplyResources{Resources: []*lbdv1.Resource{after}})
 	})
 	if vs := violations(err); len(vs) > 0 {
+		if err := e.c.misused(vs, "message"); err != nil {
+			return nil, nil, err
+		}
 		return nil, source.Report(vs), nil
 	}
 	return answer, nil, err

@@ -24,7 +24,7 @@ Comments, quotes and what was written on one line stay. It prints the files that
 With --check it changes nothing and exits 1 if a file is laid out differently.`,
 		Example: `  lbctl fmt -f site/
   lbctl fmt -f site/ --check`,
-		Args: cobra.NoArgs,
+		Args: documentsOnly,
 		RunE: c.does(func(context.Context, []string) error {
 			files, err := document.ReadFiles(paths, c.stdin)
 			if err != nil {

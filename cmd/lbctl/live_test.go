@@ -43,8 +43,8 @@ func TestBackendStates(t *testing.T) {
 			return &lbdv1.SetStateResponse{Overrides: []*lbdv1.Override{says(r.GetAddress(), r.GetState())}}, nil
 		},
 		setWeight: func(r *lbdv1.SetWeightRequest) (*lbdv1.SetWeightResponse, error) {
-			if r.GetWeight() > 256 {
-				return nil, refusal(t, &errdetails.BadRequest_FieldViolation{Field: "weight", Description: "is 257: want 0 to 256"})
+			if r.GetReason() != "" {
+				return nil, refusal(t, &errdetails.BadRequest_FieldViolation{Field: "reason", Description: "has 9999 bytes: at most 1024"})
 			}
 			return &lbdv1.SetWeightResponse{}, nil
 		},
@@ -67,7 +67,8 @@ func TestBackendStates(t *testing.T) {
 		t.Errorf("asked %v", r)
 	}
 	lbctl("", "backend", "weight", "shop/10.0.0.1:80", "0").wants(t, 0, "shop/10.0.0.1:80: weight 0\n", "")
-	lbctl("", "backend", "weight", "shop/10.0.0.1:80", "257").wants(t, 3, "", "error: WEIGHT: is 257: want 0 to 256\n")
+	lbctl("", "backend", "weight", "shop/10.0.0.1:80", "257").wants(t, 2, "", "error: a weight is a whole number from 0 to 256, not \"257\"\n")
+	lbctl("", "backend", "weight", "shop/10.0.0.1:80", "1", "--reason", "long").wants(t, 2, "", "error: --reason: has 9999 bytes: at most 1024\n")
 
 	// What was done before the one that failed is told.
 	lbctl("", "backend", "drain", "shop/10.0.0.1:80", "shop/10.0.0.9:80", "--wait").wants(t, 5, "shop/10.0.0.1:80: DRAIN\n", "did you mean `10.0.0.1:80`?")
@@ -164,8 +165,10 @@ func TestRouteTest(t *testing.T) {
 	node := &fakeNode{fakeLive: fakeLive{testRoute: func(r *lbdv1.TestRouteRequest) (*lbdv1.TestRouteResponse, error) {
 		d := decision()
 		switch {
-		case r.GetUrl() == "nonsense":
-			return nil, refusal(t, &errdetails.BadRequest_FieldViolation{Field: "url", Description: "want http://HOST"})
+		case r.GetUrl() == "http://two.test/":
+			return nil, status.Error(codes.InvalidArgument, "several listeners take http (a, b): name one")
+		case r.GetUrl() == "http://closed.test/":
+			return &lbdv1.TestRouteResponse{Node: "n1", Revision: 7, Listener: d.Listener, Route: "closed", Action: "maintenance", Status: 503}, nil
 		case r.GetUrl() == "http://no.test/":
 			return &lbdv1.TestRouteResponse{Node: "n1", Revision: 7, Listener: d.Listener, Action: "refused", Status: 404, Reason: "no_route"}, nil
 		case r.GetRevision() == 8:
@@ -210,7 +213,23 @@ func TestRouteTest(t *testing.T) {
 	lbctl("", "route", "test", "https://shop.test/a", "-o", "json").wants(t, 0, `"backend_path": "/b?q=1"`, "")
 	lbctl("", "route", "test", "https://shop.test/a", "-o", "name").wants(t, 0, "listeners/https\ncertificates/shop\nroutes/shop\npools/new\n", "")
 	lbctl("", "route", "test", "http://no.test/").wants(t, 1, "ROUTE     none\nACTION    refused, status 404 (no_route)\n", "")
-	lbctl("", "route", "test", "nonsense").wants(t, 3, "", "error: URL: want http://HOST\n")
+	lbctl("", "route", "test", "http://closed.test/").wants(t, 1, "ACTION    maintenance, status 503\n", "")
+	lbctl("", "route", "test", "http://two.test/").wants(t, 2, "", "error: several listeners take http (a, b): name one\n")
+	asked := len(node.requests)
+	for _, wrong := range []struct{ args, says string }{
+		{"nonsense", "error: URL must be http://HOST[:PORT]/PATH or https://…, not `nonsense`\n"},
+		{"http://a.test/ --client-ip here", "--client-ip must be an IP address, not `here`"},
+		{"http://a.test/ --method=", "-X must be a method such as GET"},
+		{"http://a.test/ -X G(T", "-X must be a method such as GET"},
+		{"http://a.test/ --revision -1", "--revision takes a revision's number"},
+		{"http://a.test/ --diff=-1 8", "--diff takes a revision's number"},
+		{"http://a.test/ -o jsonpath={.rout}", "(did you mean `route`?)"},
+	} {
+		lbctl("", append([]string{"route", "test"}, strings.Fields(wrong.args)...)...).wants(t, 2, "", wrong.says)
+	}
+	if len(node.requests) != asked+1 { // the path alone needs an answer
+		t.Errorf("asked %v", node.requests[asked:])
+	}
 
 	lbctl("", "route", "test", "https://shop.test/a", "--diff", "7", "8").wants(t, 1, ""+
 		"+ location: https://to.test/\n"+
@@ -231,6 +250,8 @@ func TestCases(t *testing.T) {
 		switch r.GetUrl() {
 		case "https://bad/":
 			return nil, status.Error(codes.InvalidArgument, "several listeners take https: name one")
+		case "https://gone/":
+			return nil, why(t, codes.NotFound, "NOT_FOUND", "there is no revision 9: the newest is 8")
 		case "https://down/":
 			return nil, status.Error(codes.Internal, "out of order")
 		}
@@ -261,9 +282,6 @@ func TestCases(t *testing.T) {
 - name: wrong all over
   request: { url: "https://shop.test/a" }
   expect: { route: other, not_route: shop, status: 200, pool: new, location: "", response_headers: { remove: [X-B] }, certificate: x }
-- name: no such listener
-  request: { url: "https://bad/" }
-  expect: { route: shop }
 `
 	lbctl(good+bad, "test", "-").wants(t, 1, "ok    all of it\n"+
 		"FAIL  wrong all over\n"+
@@ -272,10 +290,30 @@ func TestCases(t *testing.T) {
 		"      stdin:17:52: status: want \"200\", got none\n"+
 		"      stdin:17:63: pool: want \"new\", got \"new, old\"\n"+
 		"      stdin:17:111: response_headers: want \"remove X-B\", got none\n"+
-		"      stdin:17:132: certificate: want \"x\", got \"shop\"\n"+
-		"FAIL  no such listener\n"+
-		"      stdin:18:3: several listeners take https: name one\n", "3 cases, 2 failed\n")
-	lbctl(good+bad, "test", "-", "-o", "jsonpath={[*].passed}").wants(t, 1, "true\nfalse\nfalse\n", "2 failed")
+		"      stdin:17:132: certificate: want \"x\", got \"shop\"\n", "2 cases, 1 failed\n")
+	lbctl(good+bad, "test", "-", "-o", "jsonpath={[*].passed}").wants(t, 1, "true\nfalse\n", "1 failed")
+
+	// A listener that is not there is the file's mistake, a revision that is not is the command line's.
+	const lost = `
+- name: no such listener
+  request: { url: "https://bad/" }
+  expect: { route: shop }
+- name: nor this
+  request: { listener: x, url: "https://bad/" }
+  expect: { route: shop }
+`
+	lbctl(bad+lost, "test", "-").wants(t, 3, "", "stdin:6:19: error: several listeners take https: name one\n"+
+		"stdin:9:24: error: several listeners take https: name one\nerror: 2 errors\n")
+	lbctl(strings.ReplaceAll(good, "shop.test/a", "gone/"), "test", "-", "--revision", "9").wants(t, 5, "", "error: there is no revision 9: the newest is 8\n")
+	lbctl(good, "test", "-", "--revision", "-1").wants(t, 2, "", "--revision takes a revision's number")
+	lbctl("[]", "test", "-").wants(t, 3, "", "stdin:1:1: error: there are no cases here")
+	dir := t.TempDir()
+	for _, name := range []string{"a.yaml", "b.yaml"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(good), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	lbctl(good, "test", dir, "-").wants(t, 0, "ok    all of it\nok    all of it\nok    all of it\n", "3 cases, 0 failed\n")
 	lbctl(strings.ReplaceAll(good, "shop.test/a", "down/"), "test", "-").wants(t, 9, "", "out of order")
 	lbctl("- name: x\n  request: { url: 1 }\n", "test", "-").wants(t, 3, "", "stdin:2:19: error: `url` must be text: put it in quotes\nerror: 1 error\n")
 	lbctl("", "test", filepath.Join(t.TempDir(), "none.yaml")).wants(t, 2, "", "no such file")
@@ -450,7 +488,7 @@ func TestCertInspect(t *testing.T) {
 func TestCertCheck(t *testing.T) {
 	_, pair := selfSigned(t, 0xa1)
 	l, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{GetCertificate: func(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
-		if hello.ServerName != "a.test" {
+		if hello.ServerName != "a.test" && hello.ServerName != "c.test" {
 			return nil, net.ErrClosed
 		}
 		return &pair, nil
@@ -484,7 +522,7 @@ func TestCertCheck(t *testing.T) {
 			switch {
 			case r.GetListener() != "":
 				d.Listener.Name = r.GetListener()
-			case !strings.HasPrefix(r.GetUrl(), "https://a.test"):
+			case strings.HasPrefix(r.GetUrl(), "https://b.test"):
 				d.Certificate.Name = ""
 			}
 			return d, nil
@@ -496,6 +534,11 @@ func TestCertCheck(t *testing.T) {
 	if r := node.requests[0].(*lbdv1.TestRouteRequest); r.GetUrl() != "https://a.test:8443/" {
 		t.Errorf("asked %v", r)
 	}
+	// The one that is shown for want of a better one is no answer.
+	lbctl("", "cert", "check", "c.test:1").wants(t, 1,
+		"c.test on listener https ("+l.Addr().String()+"): shows certificates/a, serial a1, which does not name it but a.test\n", "")
+	lbctl("", "cert", "check", "c.test", "-o", "jsonpath={.hosts[*]}").wants(t, 1, "a.test\n", "")
+	lbctl("", "cert", "check", "c.test", "-o", "jsonpath={.named}").wants(t, 1, "false\n", "")
 	stored = "b2"
 	lbctl("", "cert", "check", "a.test").wants(t, 1, where+": shows serial a1, but certificates/a is stored with serial b2\n", "")
 	lbctl("", "cert", "check", "a.test", "-o", "jsonpath={.same}").wants(t, 1, "false\n", "")

@@ -61,7 +61,11 @@ func (c *cli) print(r result) {
 			fmt.Fprintf(c.stdout, "%s\n", e.JSON())
 		}
 	case "jsonpath":
-		for _, v := range r.value.Select(c.format.path) {
+		values, err := r.value.Select(c.format.path)
+		if err != nil {
+			c.misread = fail(exitUsage, "-o %s: %w", c.output, err)
+		}
+		for _, v := range values {
 			fmt.Fprintln(c.stdout, v)
 		}
 	case "name":

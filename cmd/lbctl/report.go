@@ -65,9 +65,9 @@ func (c *cli) tell(problems []document.Problem) error {
 
 // flagOf is the flag by which a field of a request is set.
 var flagOf = map[string]string{
-	"chain_pem": "--chain", "key_pem": "--key", "owner": "--owner", "message": "--message", "name": "NAME",
+	"chain_pem": "--chain", "key_pem": "--key", "owner": "--owner", "message": "-m", "name": "NAME",
 	"pool": "POOL", "address": "ADDRESS", "weight": "WEIGHT", "reason": "--reason", "expire_time": "--expires",
-	"url": "URL", "client": "--client", "limit": "--limit", "duration": "--duration",
+	"url": "URL", "to": "--to", "client": "--client", "limit": "--limit", "duration": "--duration",
 }
 
 // tellViolations is tell for what was said by flags.

@@ -50,11 +50,14 @@ what there is to go back to.`,
 func (c *cli) rollback(ctx context.Context, cl *client, request *lbdv1.RollbackRequest, wait string) error {
 	answer, err := retried(ctx, cl, startGrace, func() (*lbdv1.RollbackResponse, error) { return cl.config.Rollback(ctx, request) })
 	if vs := violations(err); len(vs) > 0 {
+		if err := c.misused(vs, "message", "to", "owner"); err != nil {
+			return err
+		}
 		c.tellViolations(vs)
 		return fail(exitInvalid, "%s", countOf(len(vs), "error"))
 	}
 	if err != nil {
-		return err
+		return withFlag(err)
 	}
 	applied := &lbdv1.ApplyResponse{Revision: answer.GetRevision(), Changes: answer.GetChanges(), Warnings: answer.GetWarnings()}
 	return c.finish(ctx, cl, applied, request.GetValidateOnly(), wait)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"time"
@@ -25,6 +26,8 @@ type cli struct {
 	quiet     bool
 
 	format format
+	// Why the answer has nothing at the path of -o jsonpath; nil: it has, or the path was not needed.
+	misread *failure
 }
 
 func (c *cli) root() *cobra.Command {
@@ -106,7 +109,7 @@ func (c *cli) does(verb func(ctx context.Context, args []string) error) func(*co
 	return func(cmd *cobra.Command, args []string) error {
 		ctx, cancel := context.WithTimeout(cmd.Context(), c.timeout)
 		defer cancel()
-		return failed(verb(ctx, args))
+		return c.judged(failed(verb(ctx, args)))
 	}
 }
 
@@ -119,8 +122,25 @@ func (c *cli) follows(verb func(ctx context.Context, args []string) error) func(
 			ctx, cancel = context.WithTimeout(ctx, c.timeout)
 			defer cancel()
 		}
-		return failed(verb(ctx, args))
+		return c.judged(failed(verb(ctx, args)))
 	}
+}
+
+// judged is what a verb came to, once its answer has been printed: a path that no answer has is told instead of a bare "no".
+func (c *cli) judged(err error) error {
+	var f *failure
+	if c.misread != nil && (err == nil || errors.As(err, &f) && f.err == nil) {
+		return c.misread
+	}
+	return err
+}
+
+// documentsOnly is the Args of a verb that takes documents by -f.
+func documentsOnly(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return fmt.Errorf("documents are named with -f: %s -f %s", cmd.CommandPath(), args[0])
+	}
+	return nil
 }
 
 // noun is a command that only holds verbs.

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -27,7 +29,7 @@ func (c *cli) routeTest() *cobra.Command {
 		Long: `Say what would become of a request, and why, without sending it: which listener, certificate, route, pool and backend take it,
 and why the others do not; what is changed in it, and which timeouts hold.
 
-Exit 0 if a route takes it, 1 if it is refused. With --diff two revisions decide, and what differs is shown: exit 1 if anything
+Exit 0 if a route takes it, 1 if it is refused, denied or answered by a route in maintenance. With --diff two revisions decide, and what differs is shown: exit 1 if anything
 does. --diff takes two revisions, 0 for the one that is served.`,
 		Example: `  lbctl route test https://shop.example.com/cart -H 'X-Canary: always'
   lbctl route test https://shop.example.com/cart --diff 41 42`,
@@ -43,6 +45,9 @@ does. --diff takes two revisions, 0 for the one that is served.`,
 			}
 			if !cmd.Flags().Changed("diff") {
 				request.Url = args[0]
+				if err := checkAsked(request); err != nil {
+					return err
+				}
 				return c.call(func(cl *client) error { return c.testRoute(ctx, cl, request) })
 			}
 			url, other, err := urlAndRevision(args)
@@ -50,6 +55,12 @@ does. --diff takes two revisions, 0 for the one that is served.`,
 				return err
 			}
 			request.Url = url
+			if against < 0 {
+				return noRevision("--diff", against)
+			}
+			if err := checkAsked(request); err != nil {
+				return err
+			}
 			return c.call(func(cl *client) error { return c.diffRoute(ctx, cl, request, against, other) })
 		}),
 	}
@@ -64,6 +75,27 @@ does. --diff takes two revisions, 0 for the one that is served.`,
 	flags.Int64Var(&against, "diff", 0, "compare the decisions of two revisions: --diff 41 42")
 	cmd.MarkFlagsMutuallyExclusive("revision", "diff")
 	return cmd
+}
+
+// checkAsked refuses a command line whose request cannot be one.
+func checkAsked(r *lbdv1.TestRouteRequest) error {
+	for _, f := range []struct{ flag, fault string }{
+		{"URL", document.URLFault(r.GetUrl())},
+		{"-X", document.MethodFault(r.GetMethod())},
+		{"--client-ip", document.ClientFault(cmp.Or(r.GetClientAddress(), "::"))},
+	} {
+		if f.fault != "" {
+			return fail(exitUsage, "%s %s", f.flag, f.fault)
+		}
+	}
+	if r.GetRevision() < 0 {
+		return noRevision("--revision", r.GetRevision())
+	}
+	return nil
+}
+
+func noRevision(flag string, n int64) error {
+	return fail(exitUsage, "%s takes a revision's number, 0 for the one that is served, not %d", flag, n)
 }
 
 // parseHeaders reads fields as curl takes them.
@@ -101,9 +133,9 @@ func (c *cli) testRoute(ctx context.Context, cl *client, request *lbdv1.TestRout
 	return nil
 }
 
-// refused tells a request that no route lets through.
+// refused tells a request that no route lets through to what it is for.
 func refused(d *lbdv1.TestRouteResponse) bool {
-	return d.GetAction() == "refused" || d.GetAction() == "denied"
+	return slices.Contains([]string{"refused", "denied", "maintenance"}, d.GetAction())
 }
 
 // decisionNames are the resources that a decision goes through.

@@ -41,7 +41,9 @@ import (
 //	load-reach NAME N              wait until N requests were answered
 //	load-stop NAME FLOOR           print what was sent; fail on any failed request or fewer than FLOOR
 //	backend-tls NAME CHAIN KEY [CLIENT-CA]    start a backend that speaks TLS; its answers say the server name and the client's certificate
-//	expired CHAIN KEY HOST         make a certificate that ended yesterday, that signs itself
+//	backend-at NAME HOST:PORT      start a backend there
+//	hosts FILE                     nodes started from now on find names there, not in /etc/hosts
+//	pair CHAIN KEY HOST FROM TO SERIAL    make a certificate that signs itself, valid from and to so many days from now
 //	occupy VAR, vacate ADDRESS     hold an address so that nobody else can listen there; let it go
 //	tally VAR N URL REGEXP         how many of N answers match; between N LEAST MOST
 //	count N FILE PART              append PART to FILE N times, with @i@ filled in
@@ -72,7 +74,9 @@ var scriptCommands = map[string]func(ts *testscript.TestScript, neg bool, args [
 	"load-reach":     cmdLoadReach,
 	"load-stop":      cmdLoadStop,
 	"backend-tls":    cmdBackendTLS,
-	"expired":        cmdExpired,
+	"backend-at":     cmdBackendAt,
+	"hosts":          cmdHosts,
+	"pair":           cmdPair,
 	"occupy":         cmdOccupy,
 	"vacate":         cmdVacate,
 	"tally":          cmdTally,

@@ -15,6 +15,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strconv"
 	"sync"
@@ -57,12 +58,21 @@ func cmdBackendTLS(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Setenv(b.name+"_PORT", port)
 }
 
-// cmdExpired makes a certificate that ended yesterday, with a key of its own: what OpenSSL 3.0 has no option for.
-func cmdExpired(ts *testscript.TestScript, neg bool, args []string) {
-	need(ts, neg, args, 3, "expired CHAIN KEY HOST")
+// cmdPair makes a certificate that signs itself, and its key, valid from and to so many days from now: OpenSSL 3.0 has no option for a
+// time that has been.
+func cmdPair(ts *testscript.TestScript, neg bool, args []string) {
+	need(ts, neg, args, 6, "pair CHAIN KEY HOST FROM TO SERIAL")
+	from, err := strconv.Atoi(args[3])
+	ts.Check(err)
+	to, err := strconv.Atoi(args[4])
+	ts.Check(err)
+	serial, ok := new(big.Int).SetString(args[5], 16)
+	if !ok {
+		ts.Fatalf("%q is no serial number", args[5])
+	}
 	ca := x509.Certificate{
-		SerialNumber: big.NewInt(0xeee), Subject: pkix.Name{CommonName: args[2]}, DNSNames: []string{args[2]},
-		NotBefore: time.Now().AddDate(0, -1, 0), NotAfter: time.Now().AddDate(0, 0, -1), BasicConstraintsValid: true, IsCA: true,
+		SerialNumber: serial, Subject: pkix.Name{CommonName: args[2]}, DNSNames: []string{args[2]},
+		NotBefore: time.Now().AddDate(0, 0, from), NotAfter: time.Now().AddDate(0, 0, to), BasicConstraintsValid: true, IsCA: true,
 	}
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	ts.Check(err)
@@ -74,19 +84,51 @@ func cmdExpired(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(os.WriteFile(ts.MkAbs(args[1]), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret}), 0o600))
 }
 
+// cmdBackendAt starts a backend on an address of its own.
+func cmdBackendAt(ts *testscript.TestScript, neg bool, args []string) {
+	need(ts, neg, args, 2, "backend-at NAME HOST:PORT")
+	b := &backend{name: args[0], address: args[1], status: http.StatusOK}
+	ts.Check(b.start())
+	worldOf(ts).backends[b.name] = b
+	ts.Setenv(b.name, b.address)
+}
+
+// cmdHosts makes the nodes that are started from now on take names from a file in place of /etc/hosts: each has a mount namespace of its
+// own.
+func cmdHosts(ts *testscript.TestScript, neg bool, args []string) {
+	need(ts, neg, args, 1, "hosts FILE")
+	f, err := os.CreateTemp(binaries, "lbd-hosts-")
+	ts.Check(err)
+	defer f.Close()
+	unshare := "unshare -m"
+	if os.Geteuid() != 0 {
+		unshare = "unshare -rm"
+	}
+	_, err = fmt.Fprintf(f, "#!/bin/sh\nexec %s sh -c 'mount --bind \"$0\" /etc/hosts && exec \"$@\"' %q %q \"$@\"\n", unshare, ts.MkAbs(args[0]), filepath.Join(binaries, ts.Getenv("LBD")))
+	ts.Check(err)
+	ts.Check(f.Chmod(0o700))
+	ts.Setenv("LBD", filepath.Base(f.Name()))
+}
+
 // occupied are the addresses that scripts hold: address -> net.Listener.
 var occupied sync.Map
 
 // cmdOccupy takes an address away from whoever wants to listen there; one that is new if none is given.
 func cmdOccupy(ts *testscript.TestScript, neg bool, args []string) {
 	need(ts, neg, args, 1, "occupy VAR")
-	address, err := freeAddress()
-	ts.Check(err)
-	l, err := net.Listen("tcp", address)
-	ts.Check(err)
-	occupied.Store(address, l)
-	ts.Defer(func() { l.Close() })
-	ts.Setenv(args[0], address)
+	for range 100 {
+		address, err := freeAddress()
+		ts.Check(err)
+		l, err := net.Listen("tcp", address)
+		if err != nil {
+			continue // somebody else's by now
+		}
+		occupied.Store(address, l)
+		ts.Defer(func() { l.Close() })
+		ts.Setenv(args[0], address)
+		return
+	}
+	ts.Fatalf("no address can be had")
 }
 
 func cmdVacate(ts *testscript.TestScript, neg bool, args []string) {

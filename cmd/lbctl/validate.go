@@ -26,7 +26,7 @@ References to what the documents do not define are warnings: the cluster may hav
 they are errors: it names a node (unix:PATH, or "cluster" for the one that other verbs use) or a file that "export" wrote.`,
 		Example: `  lbctl validate -f site/ --error-format json
   lbctl export >all.yaml; lbctl validate -f site/ --against all.yaml`,
-		Args: cobra.NoArgs,
+		Args: documentsOnly,
 		RunE: c.does(func(ctx context.Context, _ []string) error {
 			if errorFormat != "text" && errorFormat != "json" {
 				return fail(exitUsage, "unknown error format %q (text, json)", errorFormat)
@@ -63,8 +63,10 @@ they are errors: it names a node (unix:PATH, or "cluster" for the one that other
 // validate judges a document alone, or against what a node or a file has.
 func (c *cli) validate(ctx context.Context, source *document.Source, against string) ([]*lbdv1.Violation, error) {
 	switch endpoint := strings.HasPrefix(against, "unix:"); {
-	case against == "" || document.Invalid(source.Report(nil)):
+	case document.Invalid(source.Report(nil)):
 		// What could not be read is not sent, and makes strangers of what refers to it.
+		return state.ValidateRest(change(source.Document)), nil
+	case against == "":
 		return state.Validate(nil, change(source.Document)), nil
 	case endpoint:
 		c.endpoints = []string{against}

@@ -24,7 +24,7 @@ func waitFlag(cmd *cobra.Command, wait *string) {
 
 func checkWait(wait string, dryRun bool) error {
 	switch {
-	case wait != "" && wait != "served":
+	case wait != "" && !strings.EqualFold(wait, forServed):
 		return fail(exitUsage, "--wait takes served, not %q", wait)
 	case wait != "" && dryRun:
 		return fail(exitUsage, "--dry-run stores nothing that --wait could wait for")

@@ -134,7 +134,7 @@ func (a *appliance) followHealth() {
 			}
 			up, flipped := eligible[b.checkKey]
 			if flipped {
-				a.server.SetEligible(b.key, up)
+				a.server.SetEligible(name, b.key, up)
 				a.tellHealth(name, b)
 			}
 		}
@@ -170,7 +170,7 @@ func (a *appliance) followNames() {
 	table, err := a.compileTable(next, nil, moved)
 	if err != nil {
 		a.log.Error("cannot follow a backend's name", "err", err)
-		a.prober.Set(a.current.checks())
+		a.keep(a.current)
 		return
 	}
 	for name := range moved {

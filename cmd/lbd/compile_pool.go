@@ -37,6 +37,7 @@ type backend struct {
 	check   *health.Check
 	// checkKey is the check's; key tells the backend from others, see backendKey.
 	checkKey health.Key
+	down     bool // as its check says
 	key      string
 	set      override
 }
@@ -142,16 +143,13 @@ func (p pool) places(r *resolver) []backend {
 	return all
 }
 
-// backendKey tells whether a backend is the same after a change: address, health check and TLS.
+// backendKey tells whether a backend is the same after a change: address and TLS. What its pool asks of it is no part of it: another
+// check is no reason to forget its connections, or to count the requests under way anew.
 func backendKey(b backend, tlsKey string) string {
-	key := "unchecked " + b.address
-	if b.check != nil {
-		key = string(b.checkKey)
+	if tlsKey == "" {
+		return b.address
 	}
-	if tlsKey != "" {
-		key += " tls " + tlsKey
-	}
-	return key
+	return b.address + " tls " + tlsKey
 }
 
 // serveConfig is a pool with its backends of this moment.
@@ -164,7 +162,7 @@ func (c *compiled) serveConfig(p pool) lb.PoolConfig {
 			weight = int(*b.set.weight)
 		}
 		config.Backends = append(config.Backends, lb.BackendConfig{
-			Key: b.key, Name: b.address, Address: b.dial, Weight: weight, Backup: b.backup,
+			Key: b.key, Name: b.address, Address: b.dial, Weight: weight, Backup: b.backup, Down: b.down,
 			State: b.set.state, DrainSince: b.set.since, CutOff: b.set.cutOff,
 		})
 	}

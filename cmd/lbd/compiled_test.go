@@ -65,8 +65,8 @@ func TestCompilePool(t *testing.T) {
 	for _, b := range checked.backends {
 		weights = append(weights, b.weight)
 		keys[b.key] = true
-		if b.key != string(b.check.Key()) || string(b.checkKey) != b.key {
-			t.Errorf("backend %s has key %q, its check %q", b.address, b.key, b.check.Key())
+		if b.key != b.address || b.checkKey != b.check.Key() {
+			t.Errorf("backend %s has key %q, its check %q", b.address, b.key, b.checkKey)
 		}
 	}
 	if !slices.Equal(weights, []int{1, 0, 7}) || len(keys) != 3 {
@@ -77,8 +77,12 @@ func TestCompilePool(t *testing.T) {
 		t.Errorf("check %+v %+v", c, c.HTTP)
 	}
 	unchecked := withMembers(t, stored(t, 1, &lbdv1.Pool{Name: "q", Backends: []*lbdv1.Backend{{Address: "10.0.0.1:80"}}}))
-	if b := unchecked.backends[0]; b.check != nil || keys[b.key] {
-		t.Errorf("an unchecked backend shares the key %q of a checked one", b.key)
+	if b := unchecked.backends[0]; b.check != nil || !keys[b.key] {
+		t.Errorf("key %q: what a pool asks of a backend makes it another one", b.key)
+	}
+	secure := withMembers(t, stored(t, 1, &lbdv1.Pool{Name: "s", Backends: []*lbdv1.Backend{{Address: "10.0.0.1:80"}}, Tls: &lbdv1.BackendTls{}}))
+	if b := secure.backends[0]; keys[b.key] {
+		t.Errorf("a backend in TLS shares the key %q of one in the clear", b.key)
 	}
 
 	all := &compiled{pools: map[string]pool{"p": checked, "q": unchecked}}

@@ -102,6 +102,7 @@ var (
 	descRevision    = desc("revision", "The newest revision, stored and served.", "kind")
 	descLoopBusy    = desc("loop_busy_ratio", "Share of a loop's time that it did not wait.", "loop")
 	descLoopConns   = desc("loop_connections", "Connections of a loop now.", "loop")
+	descLoopClients = desc("loop_client_connections", "Client connections of a loop now.", "loop")
 	descLoopStall   = desc("loop_stall_seconds", "For how long a loop has not come back from its tasks, once that is over a second; else 0.", "loop")
 	descLoopStalls  = desc("loop_stalls_total", "How often a loop did not come back for over a second.", "loop")
 	descLogDropped  = desc("access_log_dropped_total", "Lines that the access log could not take.")
@@ -141,6 +142,7 @@ func (c collector) Collect(out chan<- prometheus.Metric) {
 		n := strconv.Itoa(i)
 		gauge(out, descLoopBusy, l.Busy, n)
 		gauge(out, descLoopConns, float64(l.Connections), n)
+		gauge(out, descLoopClients, float64(l.Served), n)
 		gauge(out, descLoopStall, l.StalledFor.Seconds(), n)
 		counter(out, descLoopStalls, l.Stalls, n)
 	}

@@ -140,10 +140,12 @@ func (a *appliance) compile(s *state.State, touched []state.Key) *compiled {
 // compileFault is for a test build, which makes a resource panic in compile.
 var compileFault func(state.Key)
 
-// follow has the backends of a form asked for: its checks, and its names in DNS.
-func (a *appliance) follow(c *compiled) {
+// keep goes back to a form whose successor is not to be served: its backends are checked and resolved as before, and it is its pools
+// that hear of them.
+func (a *appliance) keep(c *compiled) {
 	a.resolver.keep(c.questions(), c.settings, c.places()...)
 	a.prober.Set(c.checks())
+	a.server.SetTable(c.table)
 }
 
 // findMembers looks up what the pools consist of now.
@@ -180,12 +182,14 @@ func (a *appliance) newTable(c *compiled) (*lb.Table, error) {
 
 // servePool gives a pool its backends: those that the server knows keep connections, counters and health.
 func (a *appliance) servePool(next *compiled, p pool) pool {
+	for i := range p.backends {
+		b := &p.backends[i]
+		status, _ := a.prober.Status(b.checkKey)
+		b.down = b.check != nil && !status.State.Eligible()
+	}
 	p.served = a.server.NewPool(next.serveConfig(p))
-	for _, b := range p.backends {
-		if b.check != nil {
-			status, _ := a.prober.Status(b.checkKey)
-			a.server.SetEligible(b.key, status.State.Eligible())
-		}
+	for _, b := range p.backends { // also those that the pool has had before: their check may be another one
+		a.server.SetEligible(p.config.Name, b.key, !b.down)
 	}
 	return p
 }

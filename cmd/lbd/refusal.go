@@ -115,7 +115,7 @@ func (a *appliance) refuseRevision(revision int64, reason string) {
 		if revision > a.current.revision {
 			a.choose(choice{Refused: revision, Serve: a.current.revision, Reason: reason, Build: readBuild().id()})
 		}
-		a.follow(a.current) // what stays is checked and resolved as before
+		a.keep(a.current)
 	}
 	a.report()
 }

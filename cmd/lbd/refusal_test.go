@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"lbd/cluster/rpc"
@@ -169,10 +170,11 @@ func TestSurvive(t *testing.T) {
 	r.wantServed(revision)
 }
 
-// TestRefusedRevisionKeepsChecks: what stays is checked as before, though the refused revision would have taken its checks away.
+// TestRefusedRevisionKeepsChecks: what stays is checked as before, though the refused revision would have taken its checks away, and it
+// is what is served that hears of flips.
 func TestRefusedRevisionKeepsChecks(t *testing.T) {
 	r := newRig(t)
-	r.propose(&lbdv1.Pool{
+	r.propose(&lbdv1.Pool{Name: "other", Backends: []*lbdv1.Backend{{Address: "10.0.0.7:80"}}}, &lbdv1.Pool{
 		Name: "checked", Backends: []*lbdv1.Backend{{Address: free(t)}},
 		HealthCheck: &lbdv1.HealthCheck{Check: &lbdv1.HealthCheck_Tcp{Tcp: &lbdv1.TcpCheck{}}},
 	})
@@ -181,10 +183,15 @@ func TestRefusedRevisionKeepsChecks(t *testing.T) {
 	r.current.routes["ghost"] = compiledRoute(t, stored(t, 1, &lbdv1.Route{
 		Name: "ghost", Listeners: []string{"http"}, Action: &lbdv1.Route_Forward{Forward: &lbdv1.Forward{Pools: []*lbdv1.ForwardPool{{Pool: "none"}}}},
 	}))
+	r.propose(&lbdv1.Pool{Name: "other", Backends: []*lbdv1.Backend{{Address: "10.0.0.7:80", Weight: proto.Int32(7)}}})
 	r.delete("pools/checked")
 	r.publish()
 	if len(r.refusals()) != 1 {
 		t.Fatalf("refusals %v", r.refusals())
+	}
+	r.server.SetEligible("other", "10.0.0.7:80", false)
+	if b := r.Backends("other")[0]; b.GetEligible() || b.GetWeight() != 1 {
+		t.Errorf("what is served is %v", b)
 	}
 	if _, checked := r.prober.Status(key); !checked {
 		t.Error("a backend that is served is checked no more")

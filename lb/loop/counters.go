@@ -12,6 +12,7 @@ import (
 // counters are one loop's, written by that loop and read by anyone.
 type counters struct {
 	connections  atomic.Int64
+	served       atomic.Int64 // of listeners: here, or on their way here
 	tasks        atomic.Int64
 	busy         atomic.Uint64 // bits of a float64; written by the watchdog
 	stalled      atomic.Bool   // written by the watchdog
@@ -30,6 +31,7 @@ type counters struct {
 func (c *counters) snapshot() LoopStats {
 	return LoopStats{
 		Connections:  c.connections.Load(),
+		Served:       c.served.Load(),
 		Tasks:        c.tasks.Load(),
 		Busy:         math.Float64frombits(c.busy.Load()),
 		Stalled:      c.stalled.Load(),

@@ -151,11 +151,12 @@ type Stats struct {
 	Loops []LoopStats
 }
 
-// LoopStats describe one loop. Counters only grow; Connections, Tasks and
-// HeavyQueued are what is there now. The goroutine twin has no heavy class and
+// LoopStats describe one loop. Counters only grow; Connections, Served, Tasks
+// and HeavyQueued are what is there now. The goroutine twin has no heavy class and
 // does not measure Busy; it never stalls.
 type LoopStats struct {
 	Connections  int64
+	Served       int64 // of Connections those of listeners; also such as are on their way from another loop
 	Tasks        int64
 	Busy         float64 // share of the last quarter second not spent waiting, 0 to 1
 	Stalled      bool    // has not come back from its tasks for over a second

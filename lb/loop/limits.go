@@ -61,9 +61,12 @@ const (
 	// listening socket would spin the loop.
 	acceptBackoff = 100 * time.Millisecond
 
-	// moveSlack: a new connection moves to another loop only if this loop has a
-	// quarter and moveSlack more connections than the least loaded one.
-	moveSlack = 16
+	// moveSlack: a new connection moves to another loop if this one would have a
+	// quarter and moveSlack more than the mean. The quarter is for many
+	// connections, of which the kernel's hash gives each loop much the same; the
+	// slack is for few, and small enough that at eight a loop none has over
+	// one and a half times the mean.
+	moveSlack = 2
 
 	// stallAfter is when a loop that has not come back from its tasks counts as
 	// stalled; watchEvery is how often the watchdog looks.

@@ -76,6 +76,7 @@ func (s *listenSocket) accept(l *pollLoop) bool {
 		return true
 	}
 	to := l.engine.homeFor(l)
+	to.served.Add(1) // now, so that loops that accept at this moment see it
 	if to == l {
 		l.start(fd, remote, s.listener)
 		return true
@@ -83,6 +84,7 @@ func (s *listenSocket) accept(l *pollLoop) bool {
 	l.moved.Add(1)
 	if !to.post(func() { to.start(fd, remote, s.listener) }) {
 		closeFD(fd)
+		to.served.Add(-1)
 		s.listener.leave()
 	}
 	return true

@@ -63,12 +63,23 @@ func (l *pollLoop) adopt(fd int, remote netip.AddrPort, admit *admission) (*poll
 	slot, err := l.register(fd, connEvents, c)
 	if err != nil {
 		closeFD(fd)
-		admit.leave()
+		if admit != nil {
+			l.served.Add(-1)
+			admit.leave()
+		}
 		return nil, err
 	}
 	c.slot = slot
 	l.connections.Add(1)
 	return c, nil
+}
+
+// count adds n to what the connection's loop has.
+func (c *pollConn) count(n int64) {
+	c.loop.connections.Add(n)
+	if c.admit != nil {
+		c.loop.served.Add(n)
+	}
 }
 
 // event notes what epoll says and wakes who waits for it.
@@ -289,7 +300,7 @@ func (c *pollConn) shut() {
 	}
 	c.loop.wheel.disarm(&c.timer)
 	c.loop.forget(c.slot)
-	c.loop.connections.Add(-1)
+	c.count(-1)
 	c.admit.leave()
 	closeFD(int(c.fd))
 	c.resume = nil

@@ -114,18 +114,25 @@ func (e *pollEngine) leastLoaded() *pollLoop {
 	return best
 }
 
-// homeFor is the loop on which a connection that arrived at l should live: l
-// itself unless the imbalance is real.
+// homeFor is the loop on which a connection that l has accepted should live: l
+// itself, unless with it l would have a quarter and moveSlack more than the mean.
 func (e *pollEngine) homeFor(l *pollLoop) *pollLoop {
-	best := e.leastLoaded()
-	if best == nil {
+	over := l.served.Load() + 1 - moveSlack
+	if over <= 0 {
 		return l
 	}
-	least := best.connections.Load()
-	if l.connections.Load() > least+least/4+moveSlack {
-		return best
+	home, least, total := l, l.served.Load(), int64(0)
+	for _, other := range e.loops {
+		n := other.served.Load()
+		total += n
+		if n < least && !other.stalled.Load() {
+			home, least = other, n
+		}
 	}
-	return l
+	if 4*over*int64(len(e.loops)) <= 5*total {
+		return l
+	}
+	return home
 }
 
 func (e *pollEngine) listen(addr *net.TCPAddr, opts ListenOptions) (acceptor, error) {

@@ -306,20 +306,37 @@ func TestShortReadIsTheLast(t *testing.T) {
 	}
 }
 
-// Connections move from a loop that has many more than another.
-func TestMove(t *testing.T) {
-	e := start(t, KindEpoll, 2)
-	pollOf(e).loops[0].connections.Add(1000)
-	defer pollOf(e).loops[0].connections.Add(-1000)
-	l := listen(t, e, ListenOptions{Handler: func(task *Task, c *Conn) {
-		c.Write([]byte{byte('0' + task.Loop())})
-		echo(task, c)
-	}})
-	for range 50 {
-		expect(t, dial(t, l), "1")
+// Connections that stay are spread evenly over the loops, also such as come all at
+// once, time and again.
+func TestBalance(t *testing.T) {
+	const loops, count, most = 8, 64, 12
+	e := start(t, KindEpoll, loops)
+	l := listen(t, e, ListenOptions{Handler: echo})
+	for range 10 {
+		var conns [count]net.Conn
+		var dials sync.WaitGroup
+		for i := range conns {
+			dials.Go(func() { conns[i], _ = net.Dial("tcp", l.Addr().String()) })
+		}
+		dials.Wait()
+		settle(t, e, "all served", func(s Stats) bool { return connections(s) == count })
+		for i, l := range e.Stats().Loops {
+			if l.Connections > most {
+				t.Errorf("loop %d has %d of %d connections", i, l.Connections, count)
+			}
+		}
+		for _, c := range conns {
+			c.Close()
+		}
+		settle(t, e, "all closed", func(s Stats) bool { return connections(s) == 0 })
 	}
-	if n := sum(e.Stats(), func(l LoopStats) int64 { return l.Moved }); n == 0 {
-		t.Error("none moved")
+	if n := sum(e.Stats(), func(l LoopStats) int64 { return l.Moved }); n == 0 || n > 10*count/2 {
+		t.Errorf("%d of %d moved", n, 10*count)
+	}
+	for _, l := range pollOf(e).loops {
+		if n := l.served.Load(); n != 0 {
+			t.Errorf("loop %d counts %d connections and has none", l.index, n)
+		}
 	}
 }
 

@@ -64,7 +64,7 @@ func (c *pollConn) leave() {
 	c.parked, c.resume, c.parkBy = false, nil, 0
 	l.wheel.disarm(&c.timer)
 	l.forget(c.slot)
-	l.connections.Add(-1)
+	c.count(-1)
 	// The set holds the socket, so this cannot fail.
 	_ = unix.EpollCtl(l.epoll, unix.EPOLL_CTL_DEL, int(c.fd), nil)
 }
@@ -82,7 +82,7 @@ func (c *pollConn) enter(l *pollLoop, t *pollTask) error {
 		return os.NewSyscallError("epoll_ctl", err)
 	}
 	c.slot = slot
-	l.connections.Add(1)
+	c.count(1)
 	t.own(c)
 	return nil
 }

@@ -115,7 +115,7 @@ func (l *twinLoop) start(fn func(*Task)) {
 func (e *twinEngine) leastLoaded() *twinLoop {
 	best := e.loops[0]
 	for _, l := range e.loops[1:] {
-		if l.connections.Load() < best.connections.Load() {
+		if l.served.Load() < best.served.Load() {
 			best = l
 		}
 	}

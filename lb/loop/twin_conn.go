@@ -402,7 +402,10 @@ func (c *twinConn) close() error {
 	delete(l.conns, c)
 	c.task = nil
 	l.connections.Add(-1)
-	c.admit.leave()
+	if c.admit != nil {
+		l.served.Add(-1)
+		c.admit.leave()
+	}
 	if c.flushing {
 		c.nc.SetWriteDeadline(time.Now().Add(twinCloseWait))
 		return nil

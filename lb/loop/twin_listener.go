@@ -66,6 +66,7 @@ func (l *twinListener) handle(nc net.Conn) {
 	loop := l.engine.leastLoaded()
 	loop.accepted.Add(1)
 	loop.connections.Add(1)
+	loop.served.Add(1)
 	loop.start(func(t *Task) {
 		c := newTwinConn(t.on.(*twinTask), nc, l.admission)
 		l.opts.Handler(t, &c.Conn)

@@ -7,6 +7,9 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"net/netip"
+	"net/url"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -21,6 +24,8 @@ type Case struct {
 	Name    string
 	At      Position
 	Request *lbdv1.TestRouteRequest
+	// Of the request's fields, by the names that they have in the file.
+	Places map[string]Position
 	// In the order of the file; never empty.
 	Expect []Expectation
 }
@@ -43,11 +48,14 @@ func ParseCases(f File) ([]Case, []Problem) {
 	var n yaml.Node
 	switch err := d.Decode(&n); {
 	case errors.Is(err, io.EOF) || err == nil && n.Content[0].ShortTag() == "!!null":
-		p.problem(Position{f.Name, 1, 1}, "there are no cases here: a file is a list of `{name, request, expect}`")
+		p.problem(Position{f.Name, 1, 1}, noCases)
 	case err != nil:
 		p.problem(syntaxPosition(f, err), "%s", syntaxMessage(f, err))
 	default:
 		p.list(n.Content[0], "the file", p.parseCase)
+		if empty := len(n.Content[0].Content) == 0; empty && len(p.problems) == 0 {
+			p.failed(n.Content[0], noCases)
+		}
 		if err := d.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
 			p.problem(Position{f.Name, 1, 1}, "cases are one YAML document, not several")
 		}
@@ -57,6 +65,8 @@ func ParseCases(f File) ([]Case, []Problem) {
 	})
 	return p.cases, p.problems
 }
+
+const noCases = "there are no cases here: a file is a list of `{name, request, expect}`"
 
 // caseParser walks the nodes of one file, and goes on after what is wrong.
 type caseParser struct {
@@ -74,12 +84,12 @@ func (p *caseParser) failed(n *yaml.Node, format string, args ...any) {
 }
 
 func (p *caseParser) parseCase(n *yaml.Node) {
-	c := Case{At: at(p.file, n), Request: &lbdv1.TestRouteRequest{}}
+	c := Case{At: at(p.file, n), Request: &lbdv1.TestRouteRequest{}, Places: map[string]Position{}}
 	before := len(p.problems)
 	p.mapping(n, "a case", map[string]func(*yaml.Node){
 		"name": func(v *yaml.Node) { c.Name = p.text(v, "name") },
 		"request": func(v *yaml.Node) {
-			p.parseRequest(v, c.Request)
+			p.parseRequest(v, &c)
 		},
 		"expect": func(v *yaml.Node) { c.Expect = p.parseExpect(v) },
 	})
@@ -99,13 +109,28 @@ func (p *caseParser) parseCase(n *yaml.Node) {
 	p.cases = append(p.cases, c)
 }
 
-func (p *caseParser) parseRequest(n *yaml.Node, r *lbdv1.TestRouteRequest) {
+func (p *caseParser) parseRequest(n *yaml.Node, c *Case) {
+	r := c.Request
+	text := func(name string, to *string, fault func(string) string) func(*yaml.Node) {
+		return func(v *yaml.Node) {
+			before := len(p.problems)
+			*to = p.text(v, name)
+			c.Places[name] = at(p.file, v)
+			if len(p.problems) > before {
+				return
+			}
+			if why := fault(*to); why != "" {
+				p.failed(v, "`%s` %s", name, why)
+			}
+		}
+	}
+	anything := func(string) string { return "" }
 	p.mapping(n, "`request`", map[string]func(*yaml.Node){
-		"url":       func(v *yaml.Node) { r.Url = p.text(v, "url") },
-		"method":    func(v *yaml.Node) { r.Method = p.text(v, "method") },
-		"sni":       func(v *yaml.Node) { r.Sni = p.text(v, "sni") },
-		"client_ip": func(v *yaml.Node) { r.ClientAddress = p.text(v, "client_ip") },
-		"listener":  func(v *yaml.Node) { r.Listener = p.text(v, "listener") },
+		"url":       text("url", &r.Url, URLFault),
+		"method":    text("method", &r.Method, MethodFault),
+		"sni":       text("sni", &r.Sni, anything),
+		"client_ip": text("client_ip", &r.ClientAddress, ClientFault),
+		"listener":  text("listener", &r.Listener, anything),
 		"rsa_only":  func(v *yaml.Node) { r.RsaOnly = p.scalar(v, "rsa_only", "!!bool", "true or false") == "true" },
 		"headers": func(v *yaml.Node) {
 			p.texts(v, "headers", func(name, value string, _ *yaml.Node) {
@@ -115,9 +140,39 @@ func (p *caseParser) parseRequest(n *yaml.Node, r *lbdv1.TestRouteRequest) {
 	})
 }
 
+// URLFault says what is wrong with the URL of a request that is asked about; empty: nothing.
+func URLFault(text string) string {
+	u, err := url.Parse(text)
+	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+		return "must be http://HOST[:PORT]/PATH or https://…, not " + quote(text)
+	}
+	return ""
+}
+
+// MethodFault says what is wrong with a method; empty: nothing (RFC 9110, section 9.1).
+func MethodFault(text string) string {
+	if !methodForm.MatchString(text) {
+		return "must be a method such as GET, not " + quote(text)
+	}
+	return ""
+}
+
+var methodForm = regexp.MustCompile("^[A-Za-z0-9!#$%&'*+.^_`|~-]+$")
+
+// ClientFault says what is wrong with a client's address; empty: nothing.
+func ClientFault(text string) string {
+	if _, err := netip.ParseAddr(text); err != nil {
+		return "must be an IP address, not " + quote(text)
+	}
+	return ""
+}
+
+// actions are what may become of a request.
+var actions = []string{"forward", "redirect", "respond", "maintenance", "denied", "refused"}
+
 // expectedTexts are the fields of `expect` that hold one word or line.
 var expectedTexts = []string{
-	"listener", "certificate", "route", "not_route", "action", "location", "reason", "backend_host", "backend_path", "pool",
+	"listener", "certificate", "route", "not_route", "location", "reason", "backend_host", "backend_path", "pool",
 }
 
 func (p *caseParser) parseExpect(n *yaml.Node) []Expectation {
@@ -134,6 +189,13 @@ func (p *caseParser) parseExpect(n *yaml.Node) []Expectation {
 	}
 	for _, name := range expectedTexts {
 		fields[name] = func(v *yaml.Node) { expect(v, name, p.text(v, name)) }
+	}
+	fields["action"] = func(v *yaml.Node) {
+		word := p.text(v, "action")
+		if word != "" && !slices.Contains(actions, word) {
+			p.failed(v, "`action` must be one of %s, not %s", strings.Join(actions, ", "), quote(word))
+		}
+		expect(v, "action", word)
 	}
 	for _, name := range []string{"request_headers", "response_headers"} {
 		fields[name] = func(v *yaml.Node) {

@@ -16,6 +16,7 @@ func TestCases(t *testing.T) {
 - { name: b, request: { url: "http://b/" } }
 - { name: c, request: { sni: c }, expect: { route: r } }
 - { name: d, request: { url: &d "http://d/", sni: *d }, expect: { status: 99999999999 } }
+- { name: e, request: { url: e.test, method: "", client_ip: here }, expect: { action: forwarded } }
 - one
 `
 	_, problems := ParseCases(File{Name: "c", Data: []byte(text)})
@@ -38,7 +39,11 @@ func TestCases(t *testing.T) {
 		"7:3: error: `expect` is missing",
 		"8:3: error: `request.url` is missing",
 		"9:75: error: `status` must be a whole number",
-		"10:3: error: a case must be a mapping of expect, name, request",
+		"10:29: error: `url` must be http://HOST[:PORT]/PATH or https://…, not `e.test`",
+		"10:45: error: `method` must be a method such as GET, not ``",
+		"10:60: error: `client_ip` must be an IP address, not `here`",
+		"10:85: error: `action` must be one of forward, redirect, respond, maintenance, denied, refused, not `forwarded`",
+		"11:3: error: a case must be a mapping of expect, name, request",
 	}
 	if strings.Join(got, "\n") != strings.Join(want, "\n") {
 		t.Errorf("problems\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
@@ -49,6 +54,7 @@ func TestCasesFiles(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                 "c:1:1: error: there are no cases here",
 		"# nothing\n":      "c:1:1: error: there are no cases here",
+		"[]\n":             "c:1:1: error: there are no cases here",
 		"a: b\n":           "c:1:1: error: the file must be a list",
 		"- [\n":            "error: not YAML",
 		"[]\n---\n[]\n":    "c:1:1: error: cases are one YAML document",

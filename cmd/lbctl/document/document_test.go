@@ -225,8 +225,8 @@ func TestJSONPath(t *testing.T) {
 		"{.pool.backends[0]}":             `{"address":"10.0.0.1:80"}`,
 		`{.pool.labels["a.b"]}`:           "c",
 		"{.pool.backends[2].address}":     "",
-		"{.nothing.at.all}":               "",
-		"{.owner.text}":                   "",
+		"{.pool.health_check.http.path}":  "",
+		"{.pool.labels.none}":             "",
 		"{.}":                             `{"owner":"web","pool":{"name":"shop","labels":{"a.b":"c"},"backends":[{"address":"10.0.0.1:80"},{"address":"10.0.0.2:80"}]}}`,
 	} {
 		p, err := ParsePath(path)
@@ -235,14 +235,35 @@ func TestJSONPath(t *testing.T) {
 			continue
 		}
 		var got []string
-		for _, f := range v.Select(p) {
+		found, err := v.Select(p)
+		if err != nil {
+			t.Error(err)
+		}
+		for _, f := range found {
 			got = append(got, f.String())
 		}
 		if g := strings.Join(got, "|"); g != want {
 			t.Errorf("%s is %s, want %s", path, g, want)
 		}
 	}
-	for _, bad := range []string{"{.a", ".a..b", ".a[", ".a[x]", ".a['b]", ".[", "a."} {
+	// A path that no such value has is told from one that has nothing now.
+	for path, want := range map[string]string{
+		"{.nothing.at.all}":        "there is no field `nothing`; fields here are ",
+		"{.owner.text}":            "`text` is looked for in one value, `web`",
+		"{.owner[*]}":              "stands where there is one value",
+		"{.pool[0]}":               "stands where there is no list",
+		"{.pool.backend}":          "there is no field `backend` (did you mean `backends`?)",
+		"{.pool.backends.address}": "is looked for in a list: write `[*].address`",
+	} {
+		p, err := ParsePath(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if found, err := v.Select(p); err == nil || !strings.Contains(err.Error(), want) || len(found) != 0 {
+			t.Errorf("%s is %v, %v, want %s", path, found, err, want)
+		}
+	}
+	for _, bad := range []string{"{.a", ".a..b", ".a[", ".a[x]", ".a['b]", ".[", "a.", "{.a} {.b}", "{.a}{.b}", ".a .b", "{.a[?(@.b==1)]}"} {
 		if p, err := ParsePath(bad); err == nil {
 			t.Errorf("%s: read as %v", bad, p)
 		}

@@ -2,6 +2,7 @@ package document
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -18,6 +19,9 @@ type step struct {
 
 // ParsePath reads a path such as {.pool.backends[*].address}; the braces and the first dot may be left out.
 func ParsePath(s string) (Path, error) {
+	if strings.Count(s, "{") > 1 {
+		return nil, fmt.Errorf("jsonpath %s: it is one path, as {.pool.name}: -o json has everything", quote(s))
+	}
 	rest := s
 	if inner, ok := strings.CutPrefix(rest, "{"); ok {
 		if rest, ok = strings.CutSuffix(inner, "}"); !ok {
@@ -48,7 +52,7 @@ func parseStep(s string) (st step, rest string, ok bool) {
 		if end < 0 {
 			end = len(name)
 		}
-		return step{field: name[:end]}, name[end:], end > 0
+		return step{field: name[:end]}, name[end:], end > 0 && !strings.ContainsAny(name[:end], "{}*?@, ")
 	}
 	inner, rest, ok := strings.Cut(strings.TrimPrefix(s, "["), "]")
 	if !ok {
@@ -64,37 +68,67 @@ func parseStep(s string) (st step, rest string, ok bool) {
 	return step{index: i}, rest, err == nil
 }
 
-// Select finds the values at a path; none where a field or element is not there.
-func (v *Value) Select(p Path) []*Value {
+// Select finds the values at a path; none where an element is not there, or a field has no value. It fails on a path that
+// no such value has: a field that is not known, or one of a list or of text.
+func (v *Value) Select(p Path) ([]*Value, error) {
 	found := []*Value{v}
 	for _, st := range p {
 		var next []*Value
 		for _, f := range found {
-			next = append(next, f.step(st)...)
+			values, err := f.step(st)
+			if err != nil {
+				return nil, err
+			}
+			next = append(next, values...)
 		}
 		found = next
 	}
-	return found
+	return found, nil
 }
 
-func (v *Value) step(st step) []*Value {
+func (v *Value) step(st step) ([]*Value, error) {
 	switch {
+	case st.all && !v.scalar():
+		return v.elements, nil
 	case st.all:
-		return v.elements
+		return nil, fmt.Errorf("`[*]` stands where there is one value, %s", quote(v.text))
 	case st.field != "":
-		if f := v.field(st.field); f != nil {
-			return []*Value{f}
-		}
-	case v.kind == list:
-		i := st.index
-		if i < 0 {
-			i += len(v.elements)
-		}
-		if i >= 0 && i < len(v.elements) {
-			return []*Value{v.elements[i]}
-		}
+		return v.fieldStep(st.field)
+	case v.kind != list:
+		return nil, fmt.Errorf("`[%d]` stands where there is no list", st.index)
 	}
-	return nil
+	i := st.index
+	if i < 0 {
+		i += len(v.elements)
+	}
+	if i >= 0 && i < len(v.elements) {
+		return []*Value{v.elements[i]}, nil
+	}
+	return nil, nil
+}
+
+func (v *Value) fieldStep(name string) ([]*Value, error) {
+	if f := v.field(name); f != nil {
+		return []*Value{f}, nil
+	}
+	known := slices.Clone(v.keys)
+	if v.about != nil {
+		known = append(known, names(v.about.Fields())...)
+	}
+	slices.Sort(known)
+	known = slices.Compact(known)
+	near := nearest(name, known)
+	switch {
+	case v.kind == list:
+		return nil, fmt.Errorf("%s is looked for in a list: write `[*].%s` for that of all, or `[0].%s`", quote(name), name, name)
+	case v.scalar():
+		return nil, fmt.Errorf("%s is looked for in one value, %s", quote(name), quote(v.text))
+	case v.open || slices.Contains(known, name):
+		return nil, nil
+	case near != "":
+		return nil, fmt.Errorf("there is no field %s (did you mean `%s`?)", quote(name), near)
+	}
+	return nil, fmt.Errorf("there is no field %s%s", quote(name), among("; fields here are", known))
 }
 
 // String is a scalar's bare text, and JSON for everything else.

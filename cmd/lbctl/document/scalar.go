@@ -2,6 +2,8 @@ package document
 
 import (
 	"fmt"
+	"math"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -102,6 +104,9 @@ func (d *decoder) integer(n *yaml.Node, fd protoreflect.FieldDescriptor, path st
 	return protoreflect.ValueOfInt64(v), true
 }
 
+// lengthForm matches a length of time, however long.
+var lengthForm = regexp.MustCompile(`^([0-9]+(\.[0-9]*)?(ns|us|µs|ms|s|m|h))+$`)
+
 // duration reads a length of time with its unit, or that there is none where that may be.
 func (d *decoder) duration(n *yaml.Node, m protoreflect.Message, fd protoreflect.FieldDescriptor, path string) {
 	n, done, ok := d.follow(n, path)
@@ -115,6 +120,9 @@ func (d *decoder) duration(n *yaml.Node, m protoreflect.Message, fd protoreflect
 		return
 	}
 	v, err := time.ParseDuration(n.Value)
+	if err != nil && lengthForm.MatchString(n.Value) {
+		v, err = math.MaxInt64, nil // longer than any: the rules say how long it may be
+	}
 	if n.Kind != yaml.ScalarNode || n.ShortTag() != "!!str" || err != nil || v < 0 {
 		what := "a list or mapping"
 		if n.Kind == yaml.ScalarNode {

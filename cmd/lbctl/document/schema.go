@@ -71,7 +71,7 @@ func joinBlocks(blocks []string) string {
 }
 
 // defaultForm finds a default in a comment: "Default 10s.", "1 to 100; default 5.", "Default: the backend's port."
-var defaultForm = regexp.MustCompile(`(?:\bDefault|; default):? (.+?)(?:; |: |\. |\.$|$)`)
+var defaultForm = regexp.MustCompile(`(?:\bDefault|; default):? ("[^"]*"|.+?)(?:; |: |\. |\.$|$)`)
 
 // Default is a field's default as its comment says it; empty if it has none.
 func Default(fd protoreflect.FieldDescriptor) string {

@@ -23,6 +23,9 @@ type Value struct {
 	// A map's keys, beside its elements.
 	keys     []string
 	elements []*Value
+	// What else a map may hold: the other fields of a message, or (open) any key.
+	about protoreflect.MessageDescriptor
+	open  bool
 }
 
 type kind int
@@ -105,6 +108,7 @@ func ofMessage(m protoreflect.Message, answer bool) *Value {
 		return Text(m.AsTime().Format(time.RFC3339Nano))
 	}
 	v := MapOf()
+	v.about = m.Descriptor()
 	fields := m.Descriptor().Fields()
 	for i := range fields.Len() {
 		fd := fields.Get(i)
@@ -119,6 +123,7 @@ func ofField(f protoreflect.Value, fd protoreflect.FieldDescriptor, answer bool)
 	switch {
 	case fd.IsMap():
 		v := MapOf()
+		v.open = true
 		f.Map().Range(func(k protoreflect.MapKey, _ protoreflect.Value) bool {
 			v.keys = append(v.keys, k.String())
 			return true

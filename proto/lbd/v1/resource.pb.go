@@ -83,8 +83,10 @@ type TlsVersion int32
 
 const (
 	TlsVersion_TLS_VERSION_UNSPECIFIED TlsVersion = 0
-	TlsVersion_TLS_VERSION_TLS12       TlsVersion = 1
-	TlsVersion_TLS_VERSION_TLS13       TlsVersion = 2
+	// RFC 5246.
+	TlsVersion_TLS_VERSION_TLS12 TlsVersion = 1
+	// RFC 8446.
+	TlsVersion_TLS_VERSION_TLS13 TlsVersion = 2
 )
 
 // Enum value maps for TlsVersion.
@@ -741,7 +743,8 @@ func (*Resource_TrustBundle) isResource_Spec() {}
 type Listener struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Unique among listeners. Required.
-	Name   string            `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// For selectors and for people: "key: value", at most 64. Default: none.
 	Labels map[string]string `protobuf:"bytes,2,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// "host:port", ":port" (all addresses, IPv4 and IPv6) or "[v6]:port". At least one, at most 16.
 	Addresses []string `protobuf:"bytes,3,rep,name=addresses,proto3" json:"addresses,omitempty"`
@@ -1139,9 +1142,9 @@ func (x *ListenerLimits) GetFields() int32 {
 // ListenerTls is a listener's TLS policy.
 type ListenerTls struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Default TLS12.
+	// The oldest version that is offered. Default TLS12.
 	MinVersion TlsVersion `protobuf:"varint,1,opt,name=min_version,json=minVersion,proto3,enum=lbd.v1.TlsVersion" json:"min_version,omitempty"`
-	// Default TLS13. Not below min_version.
+	// The newest version that is offered, not below min_version. Default TLS13.
 	MaxVersion TlsVersion `protobuf:"varint,2,opt,name=max_version,json=maxVersion,proto3,enum=lbd.v1.TlsVersion" json:"max_version,omitempty"`
 	// Served to a client that sends no server name or one without a certificate. Default: the certificate named
 	// "default" if there is one, else the handshake is refused (unrecognized_name). Not with strict_sni.
@@ -1245,7 +1248,8 @@ func (x *ListenerTls) GetGroups() []string {
 type Certificate struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Unique among certificates. Required.
-	Name   string            `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// For selectors and for people: "key: value", at most 64. Default: none.
 	Labels map[string]string `protobuf:"bytes,2,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// Types that are valid to be assigned to Source:
 	//
@@ -1586,7 +1590,8 @@ func (*Content_Sha256) isContent_Source() {}
 type TrustBundle struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Unique among trust bundles. Required.
-	Name   string            `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// For selectors and for people: "key: value", at most 64. Default: none.
 	Labels map[string]string `protobuf:"bytes,2,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// PEM, at least one certificate, at most 1 MiB. Required.
 	Ca            *Content `protobuf:"bytes,3,opt,name=ca,proto3" json:"ca,omitempty"`
@@ -1649,7 +1654,8 @@ func (x *TrustBundle) GetCa() *Content {
 type Pool struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Unique among pools. Required.
-	Name   string            `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// For selectors and for people: "key: value", at most 64. Default: none.
 	Labels map[string]string `protobuf:"bytes,2,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// Default ROUND_ROBIN.
 	Balance Balance `protobuf:"varint,3,opt,name=balance,proto3,enum=lbd.v1.Balance" json:"balance,omitempty"`
@@ -2818,7 +2824,8 @@ func (*TlsCheck) Descriptor() ([]byte, []int) {
 type Route struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Unique among routes. Required.
-	Name   string            `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// For selectors and for people: "key: value", at most 64. Default: none.
 	Labels map[string]string `protobuf:"bytes,2,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// Names of listeners. At least one.
 	Listeners []string `protobuf:"bytes,3,rep,name=listeners,proto3" json:"listeners,omitempty"`
@@ -4065,7 +4072,8 @@ func (x *Respond) GetHeaders() map[string]string {
 type Policy struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Unique among policies. Required.
-	Name   string            `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// For selectors and for people: "key: value", at most 64. Default: none.
 	Labels map[string]string `protobuf:"bytes,2,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// Types that are valid to be assigned to Rule:
 	//
@@ -4346,7 +4354,8 @@ func (x *Concurrency) GetMaxRequests() int32 {
 type AddressList struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Unique among address lists. Required.
-	Name   string            `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// For selectors and for people: "key: value", at most 64. Default: none.
 	Labels map[string]string `protobuf:"bytes,2,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// Networks, as "10.0.0.0/8" or one address; at most 50000.
 	Addresses     []string `protobuf:"bytes,3,rep,name=addresses,proto3" json:"addresses,omitempty"`
