@@ -114,16 +114,13 @@ func (b *Backend) refreshPools(now time.Time) {
 // BackendStats is a snapshot of one backend's counters.
 type BackendStats struct {
 	Key, Name      string
-	InFlight       int64 // requests that wait for or receive an answer
+	InFlight       int64 // requests that wait for or receive an answer; none that wait for a connection
 	Requests       int64 // tries sent
 	Failures       int64 // tries that brought no whole answer, by the backend's fault
 	NewConnections int64 // connections made
 	Reused         int64 // tries that found an idle connection
 	Idle           int64 // connections that wait for a request
 	Connections    int64 // open now, idle ones and dials under way included
-	Queued         int64 // requests that wait for a connection now
-	QueueFull      int64 // requests that found no place to wait
-	QueueTimeouts  int64 // requests that waited too long
 	// Latency is the moving average from a request's last byte to its answer's first; 0 if no pool of the backend measures it.
 	Latency time.Duration
 }
@@ -131,10 +128,8 @@ type BackendStats struct {
 func (b *Backend) stats() BackendStats {
 	return BackendStats{
 		Key: b.key, Name: b.name,
-		InFlight: b.load.InFlight.Load(), Requests: b.requests.Load(), Failures: b.failures.Load(),
+		InFlight: max(0, b.load.InFlight.Load()-int64(b.line.length.Load())), Requests: b.requests.Load(), Failures: b.failures.Load(),
 		NewConnections: b.connects.Load(), Reused: b.reuses.Load(), Idle: b.idleTotal.Load(),
-		Connections: b.open.Load(), Queued: int64(b.waiting.Load()),
-		QueueFull: b.queueFull.Load(), QueueTimeouts: b.queueTimeouts.Load(),
-		Latency: b.load.Latency(),
+		Connections: b.open.Load(), Latency: b.load.Latency(),
 	}
 }

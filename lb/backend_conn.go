@@ -75,6 +75,7 @@ func (x *exchange) connect() *fault {
 	if f := x.acquire(); f != nil {
 		return f
 	}
+	x.rec.Tries = x.tries
 	b := x.backend
 	if x.conn == nil {
 		if f := x.dial(); f != nil {
@@ -185,6 +186,7 @@ func (x *exchange) dial() *fault {
 // leaveBackend ends a try: the connection is kept if both messages are whole on it, and closed otherwise.
 func (x *exchange) leaveBackend(f *fault) {
 	b, bc := x.backend, x.conn
+	x.judge(f) // before it is out of flight: who sees nothing in flight has seen all of what it taught
 	if x.held {
 		b.load.InFlight.Add(-1)
 		x.held = false
@@ -192,7 +194,6 @@ func (x *exchange) leaveBackend(f *fault) {
 	if f != nil && f.ofBackend() {
 		b.failures.Add(1)
 	}
-	x.judge(f)
 	if bc == nil {
 		return
 	}
@@ -232,9 +233,8 @@ func (x *exchange) drop(bc *backendConn, whole bool) {
 
 // abandonConn is for an exchange that a panic has ended.
 func (x *exchange) abandonConn() {
-	if x.turn != nil {
-		x.backend.leave(x.turn)
-		x.turn = nil
+	if x.waits.place != nil {
+		x.leaveLine()
 	}
 	if x.slot != nil {
 		x.slot.slots.release()

@@ -68,9 +68,10 @@ func (p *Pool) refresh(now time.Time) {
 	p.choice.Store(next)
 	for i, m := range p.members {
 		if !next.seats[i].takes {
-			m.backend.rouse()
+			m.backend.line.tellAll()
 		}
 	}
+	p.roamers.tell() // some may have come back
 	if next.failOpen != before.failOpen {
 		p.tellFailOpen(now, next.failOpen)
 	}

@@ -1,7 +1,6 @@
 package lb
 
 import (
-	"container/list"
 	"context"
 	crand "crypto/rand"
 	"encoding/hex"
@@ -85,10 +84,10 @@ type exchange struct {
 	request balance.Request // for the pool's policy
 	avoided [triedBackendsMax]int
 
-	place int           // in its loop's active
-	slot  *Backend      // where a slot is held without a connection yet
-	turn  *list.Element // in the backend's line
-	cut   bool          // this try is to end: its backend has drained
+	place int      // in its loop's active
+	slot  *Backend // where a slot is held without a connection yet
+	waits waiter
+	cut   bool // this try is to end: its backend has drained
 }
 
 // step is what a connection does after an exchange.
@@ -265,7 +264,7 @@ func (x *exchange) count(f *fault) {
 		r.Reason, r.Detail = Drained, detailKilled
 	}
 	r.Total = x.t.Now().Sub(r.Time)
-	r.RequestBytes, r.Tries = x.up.bytes, x.tries
+	r.RequestBytes = x.up.bytes
 	if x.route != nil {
 		r.Route = x.route.name
 	}

@@ -48,6 +48,7 @@ var (
 	faultNoRoute      = &fault{reason: NoRoute, status: 404, detail: "no_route"}
 	faultNoBackend    = &fault{reason: NoBackend, status: 503, detail: "no_eligible_backend"}
 	faultUnseated     = &fault{reason: NoBackend, status: 503, detail: "no_eligible_backend"} // of one that waited
+	faultConnections  = &fault{reason: Limited, status: 503, detail: "connections"}           // the pool has no queue
 	faultQueueFull    = &fault{reason: QueueFull, status: 503, detail: "connections"}
 	faultQueueTimeout = &fault{reason: QueueTimeout, status: 503, detail: "connections"}
 	faultTruncated    = &fault{reason: BackendTruncated, status: 502, detail: "ended_early"}

@@ -160,7 +160,7 @@ func (n *node) inFlight() int64 {
 	sum := int64(0)
 	for _, p := range n.Stats().Pools {
 		for _, b := range p.Backends {
-			sum += b.InFlight
+			sum += b.InFlight + b.Queued
 		}
 	}
 	return sum
@@ -200,7 +200,7 @@ func (n *node) want(status int, reason Reason) Record {
 	return r
 }
 
-func (n *node) backend(i int) BackendStats { return n.Stats().Pools[0].Backends[i].BackendStats }
+func (n *node) backend(i int) PoolBackendStats { return n.Stats().Pools[0].Backends[i] }
 
 // eventually waits until a counter that moves after the client has its answer is right.
 func eventually(t *testing.T, what string, ok func() bool) {

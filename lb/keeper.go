@@ -62,8 +62,8 @@ func (s *Server) cutOff(t *loop.Task, from *standing) {
 		switch { // else it is on its way to a connection, and sees it then
 		case x.conn != nil:
 			x.conn.c.Abort(t)
-		case x.turn != nil:
-			x.turn.Value.(*loop.Signal).Raise()
+		case x.waits.place != nil:
+			x.waits.signal.Raise()
 		}
 	}
 }

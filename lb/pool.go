@@ -32,6 +32,7 @@ type Pool struct {
 	members []*member
 	maglev  *balance.Maglev // of all members; nil if balance is another, or nobody has a weight
 	choice  atomic.Pointer[choice]
+	roamers *line                // requests that wait for a backend and may go to another, whatever form of the pool they came by
 	next    atomic.Pointer[Pool] // the form that has replaced this one; nil if none has
 
 	_     [64]byte
@@ -69,6 +70,7 @@ func newPool(cfg *PoolConfig) *Pool {
 		drainTimeout:       cmp.Or(cfg.DrainTimeout, drainTimeout),
 		failOpen:           cfg.FailOpen,
 		ejection:           cfg.Ejection,
+		roamers:            new(line),
 	}
 	// A random start: nodes that boot together must not send their first requests to the same backend.
 	p.turn.Store(rand.Uint64())
@@ -81,6 +83,7 @@ func newPool(cfg *PoolConfig) *Pool {
 func (p *Pool) join(cfg *PoolConfig, backends []*Backend, before *Pool) {
 	known := make(map[*Backend]*member)
 	if before != nil {
+		p.roamers = before.roamers
 		p.turn.Store(before.turn.Load())
 		p.choice.Store(&choice{failOpen: before.FailOpen()})
 		for _, m := range before.members {
@@ -162,6 +165,10 @@ type PoolStats struct {
 // PoolBackendStats is one backend in its place in a pool.
 type PoolBackendStats struct {
 	BackendStats
+	Queued        int64 // requests of this pool that wait for a connection now
+	QueueFull     int64 // that found no place to wait, so far
+	QueueTimeouts int64 // that waited too long, so far
+
 	Weight int
 	Backup bool
 	State  BackendState
@@ -182,6 +189,7 @@ func (p *Pool) stats() PoolStats {
 	for i, m := range p.members {
 		b := PoolBackendStats{
 			BackendStats: m.backend.stats(), Weight: m.weight, Backup: m.backup, State: m.state,
+			Queued: int64(m.queue.waiting.Load()), QueueFull: m.queue.full.Load(), QueueTimeouts: m.queue.timeouts.Load(),
 			Ejections: m.ejections, EjectedUntil: m.ejectedUntil,
 		}
 		if i < len(c.seats) {

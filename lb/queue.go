@@ -10,29 +10,23 @@ import (
 )
 
 // acquire gets the try an idle connection, or a slot for a new one. Where the backend has neither, it is another backend of the pool
-// that has, then a place in the backend's queue, and else nobody: the steps are
+// that has, then a place in the line of the backend that was picked, and else nobody: the steps are
 //
-//	1 what is there, unless others wait for it   2 another backend with room   3 the queue
+//	1 what is there, unless others wait for it   2 another backend with room   3 the line, until 1 or 2 is possible
 //
 // A client that is bound to its backend waits there and goes nowhere else: that would end its session. Where the backend goes out of
 // service meanwhile, they begin again at another one. Limits are those of the pool's latest form, for they bind all that is open.
 func (x *exchange) acquire() *fault {
 	for deadline := (time.Time{}); ; {
 		p := x.pool.latest()
-		if (p.maxPerBackend == 0 || x.backend.waiting.Load() == 0) && x.take() {
+		if (p.maxPerBackend == 0 || x.backend.line.length.Load() == 0) && x.take() {
 			return nil
 		}
-		for range roomTriesMax { // who saw the same room may have been faster
-			if !x.moveToRoom() {
-				break
-			}
-			if x.take() {
-				return nil
-			}
+		if took, _ := x.takeElsewhere(); took {
+			return nil
 		}
 		if p.queue == nil {
-			x.backend.queueFull.Add(1)
-			return faultQueueFull
+			return faultConnections
 		}
 		if deadline.IsZero() {
 			deadline = earliest(x.t.Now().Add(p.queue.Timeout), x.requestBy)
@@ -65,9 +59,33 @@ func (x *exchange) take() bool {
 	return true
 }
 
+// takeElsewhere gets what another backend of the pool has. Else the exchange is where it was, and seen says whether there was something
+// that others may have been faster to take.
+func (x *exchange) takeElsewhere() (took, seen bool) {
+	here := x.member
+	for range roomTriesMax {
+		if !x.moveToRoom() {
+			break
+		}
+		if x.take() {
+			return true, true
+		}
+		seen = true
+	}
+	if x.member != here {
+		x.moveTo(here)
+	}
+	return false, seen
+}
+
+// roams reports whether another backend will do: neither a session nor a stale connection binds the request to its own.
+func (x *exchange) roams() bool {
+	return !x.wantFresh && (x.pool.persistence == nil || x.session.mark != x.member.mark)
+}
+
 // moveToRoom changes to another backend that takes new requests and has room. What the try has been counted as moves along.
 func (x *exchange) moveToRoom() bool {
-	if x.wantFresh || x.pool.persistence != nil && x.session.mark == x.member.mark {
+	if !x.roams() {
 		return false
 	}
 	p := x.pool.latest()
@@ -125,34 +143,68 @@ func (c *choice) withRoom(p *Pool, tried []*Backend) *member {
 }
 
 func (b *Backend) hasRoom(limit int) bool {
-	return b.waiting.Load() == 0 && (limit == 0 || b.open.Load() < int64(limit) || b.idleTotal.Load() > 0)
+	return b.line.length.Load() == 0 && (limit == 0 || b.open.Load() < int64(limit) || b.idleTotal.Load() > 0)
 }
 
-// queue waits in the backend's line until it is this request's turn and there is something to take. A client that ends its side
-// meanwhile gives up its place: who waits for a loaded service and goes must not be served at the cost of others.
+// waiter is a request in line.
+type waiter struct {
+	signal  *loop.Signal
+	member  *member       // whose backend it waits for
+	place   *list.Element // in that one's line; nil: it does not wait
+	roamers *line         // of the pool; nil: it may go nowhere else
+	roaming *list.Element // its place among them
+}
+
+// joinLine takes a place at the end of the backend's line. A request that may go to other backends stands among the pool's roamers, too,
+// but not one that has failed at some: what the others have room for, it may not be able to take.
+func (x *exchange) joinLine(length int) bool {
+	m := x.member
+	if !m.queue.join(length) {
+		return false
+	}
+	w := waiter{signal: x.t.Signal(), member: m}
+	if w.place = m.backend.line.join(w.signal); x.tries == 1 && x.roams() {
+		w.roamers = x.pool.roamers
+		w.roaming = w.roamers.join(w.signal)
+	}
+	x.waits = w
+	return true
+}
+
+// leaveLine gives its places up. Those behind are told: there may be more than was taken.
+func (x *exchange) leaveLine() {
+	w := x.waits
+	x.waits = waiter{}
+	if w.roamers != nil && w.roamers.leave(w.roaming) {
+		w.roamers.tell()
+	}
+	if b := w.member.backend; b.line.leave(w.place) {
+		b.offer()
+	}
+	w.member.queue.leave()
+}
+
+// queue waits in the backend's line until it is this request's turn and there is something to take, there or elsewhere. A client that
+// ends its side meanwhile gives up its place: who waits for a loaded service and goes must not be served at the cost of others.
 func (x *exchange) queue(length int, deadline time.Time) *fault {
-	b, began := x.backend, x.t.Now()
-	signal := x.t.Signal()
-	place := b.join(signal, length)
-	if place == nil {
+	began, share := x.t.Now(), &x.member.queue
+	if !x.joinLine(length) {
 		return faultQueueFull
 	}
-	x.turn = place
-	f := x.awaitTurn(signal, place, deadline)
-	x.turn = nil
-	b.leave(place)
+	f := x.awaitTurn(deadline)
+	x.leaveLine()
 	x.rec.Queued += x.t.Now().Sub(began)
 	x.tryBy = after(x.t.Now(), x.route.timeouts.Try)
 	if f == faultQueueTimeout {
-		b.queueTimeouts.Add(1)
+		share.timeouts.Add(1)
 	}
 	return f
 }
 
-func (x *exchange) awaitTurn(signal *loop.Signal, place *list.Element, deadline time.Time) *fault {
-	b, c := x.backend, x.client.c
+func (x *exchange) awaitTurn(deadline time.Time) *fault {
+	b, c, w := x.backend, x.client.c, &x.waits
 	for {
-		signal.Lower()
+		w.signal.Lower()
 		switch {
 		case x.cut:
 			return faultCut
@@ -160,7 +212,7 @@ func (x *exchange) awaitTurn(signal *loop.Signal, place *list.Element, deadline 
 			return faultUnseated
 		}
 		until := deadline
-		if b.first(place) {
+		if b.line.first(w.place) {
 			if x.take() {
 				return nil
 			}
@@ -168,7 +220,16 @@ func (x *exchange) awaitTurn(signal *loop.Signal, place *list.Element, deadline 
 				until = earliest(until, x.t.Now().Add(stealAgain))
 			}
 		}
-		_, err := x.t.Wait(until, loop.Want{Signal: signal}, loop.Want{Conn: c, Ended: true})
+		if w.roamers != nil && w.roamers.first(w.roaming) {
+			took, seen := x.takeElsewhere()
+			if took {
+				return nil
+			}
+			if seen {
+				until = earliest(until, x.t.Now().Add(stealAgain))
+			}
+		}
+		_, err := x.t.Wait(until, loop.Want{Signal: w.signal}, loop.Want{Conn: c, Ended: true})
 		switch {
 		case err == nil && c.Ended():
 			return faultGone

@@ -26,9 +26,9 @@ const (
 	BackendAborted
 	// BackendTruncated: the backend's answer ended before its announced end.
 	BackendTruncated
-	// QueueFull: the backend's queue had no place.
+	// QueueFull: the pool's queue for the backend had no place.
 	QueueFull
-	// QueueTimeout: the request waited too long in the backend's queue.
+	// QueueTimeout: the request waited too long there.
 	QueueTimeout
 	// Limited: a limit of the configuration refused it.
 	Limited

@@ -65,7 +65,7 @@ type Record struct {
 
 	RequestBytes  int64 // of body, decoded
 	ResponseBytes int64 // of body, decoded
-	Tries         int   // backends asked, first try included
+	Tries         int   // backends asked, first try included; 0 also if the only one picked had no connection to give
 	Reused        bool  // the last try used an idle connection
 
 	// How long each phase took. Times are the loop's: one clock reading per round.

@@ -176,6 +176,9 @@ func (s *Server) SetTable(t *Table) {
 			m.backend.pools = append(m.backend.pools, p)
 		}
 	}
+	for _, b := range s.backends {
+		b.heedRoamers()
+	}
 	s.forgetBackends()
 	clear(s.pools)
 	for _, p := range t.pools {
@@ -190,10 +193,11 @@ func (s *Server) SetTable(t *Table) {
 	now := s.now()
 	for _, p := range t.pools {
 		s.cutDrained(p, now)
+		p.roamers.tell()
 	}
 	for _, p := range before.pools {
 		for _, m := range p.members {
-			m.backend.rouse()
+			m.backend.line.tellAll()
 		}
 	}
 }

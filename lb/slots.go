@@ -1,27 +1,19 @@
 package lb
 
 import (
-	"container/list"
-	"sync"
+	"slices"
 	"sync/atomic"
-
-	"lbd/lb/loop"
 )
 
 // slots bound the connections to one backend, over all loops, and hold the line of requests that wait for one.
 //
 // A connection has its slot from before its dial until the kernel has its close, so the backend never sees one too many; an idle one
-// has it, too. Whoever is first in line, and nobody else, may take what becomes free: an idle connection or a slot. It is told by
-// its signal, which is raised after the thing is there to be seen, and looks only after lowering it: no wake-up is lost.
+// has it, too. Whoever is first in line, and nobody else, may take what becomes free: an idle connection or a slot. Where nobody
+// waits, those may who wait for other backends of a pool.
 type slots struct {
-	open    atomic.Int64 // slots taken
-	waiting atomic.Int32 // length of line
-
-	queueFull     atomic.Int64
-	queueTimeouts atomic.Int64
-
-	mu   sync.Mutex // never held while a task waits
-	line list.List  // of *loop.Signal
+	open    atomic.Int64            // slots taken
+	line    line                    // all pools'
+	roamers atomic.Pointer[[]*line] // of the pools that have the backend and a queue; nil: none
 }
 
 // acquire takes a slot, unless limit are taken. A limit of 0 is none.
@@ -43,61 +35,54 @@ func (s *slots) release() {
 	s.offer()
 }
 
-// offer tells the first in line that there may be something for it.
+// offer tells the first in line that there may be something for it; with nobody in line, the first of each pool that would come here.
 func (s *slots) offer() {
-	if s.waiting.Load() == 0 {
+	if s.line.length.Load() > 0 {
+		s.line.tell() // if the last one leaves meanwhile, it offers
 		return
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.raiseFirstLocked()
+	if all := s.roamers.Load(); all != nil {
+		for _, l := range *all {
+			l.tell()
+		}
+	}
 }
 
-// rouse tells all who wait to look again: whether they may wait here at all, or what the limit is, has changed.
-func (s *slots) rouse() {
-	if s.waiting.Load() == 0 {
+// heedRoamers makes known who else may take what becomes free. The caller holds Server.mu.
+func (b *Backend) heedRoamers() {
+	var all []*line
+	for _, p := range b.pools {
+		if p.queue != nil && !slices.Contains(all, p.roamers) {
+			all = append(all, p.roamers)
+		}
+	}
+	if all == nil {
+		b.roamers.Store(nil)
 		return
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for e := s.line.Front(); e != nil; e = e.Next() {
-		e.Value.(*loop.Signal).Raise()
+	b.roamers.Store(&all)
+}
+
+// queueShare is what of a backend's line is one pool's. It is counted by the pool's name and the backend: pools of several owners have
+// one backend in common, and nobody fills another's queue.
+type queueShare struct {
+	waiting  atomic.Int32
+	full     atomic.Int64 // found no place
+	timeouts atomic.Int64
+}
+
+// join takes a place, unless length are taken.
+func (q *queueShare) join(length int) bool {
+	for {
+		n := q.waiting.Load()
+		if int(n) >= length {
+			q.full.Add(1)
+			return false
+		}
+		if q.waiting.CompareAndSwap(n, n+1) {
+			return true
+		}
 	}
 }
 
-func (s *slots) raiseFirstLocked() {
-	if first := s.line.Front(); first != nil {
-		first.Value.(*loop.Signal).Raise()
-	}
-}
-
-// join takes a place at the end of the line; nil if it is full.
-func (s *slots) join(signal *loop.Signal, length int) *list.Element {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.line.Len() >= length {
-		s.queueFull.Add(1)
-		return nil
-	}
-	s.waiting.Add(1)
-	return s.line.PushBack(signal)
-}
-
-// first reports whether it is the turn of that place.
-func (s *slots) first(place *list.Element) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.line.Front() == place
-}
-
-// leave gives up a place. If it was the first, the next one is told: there may be more than was taken.
-func (s *slots) leave(place *list.Element) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	first := s.line.Front() == place
-	s.line.Remove(place)
-	s.waiting.Add(-1)
-	if first {
-		s.raiseFirstLocked()
-	}
-}
+func (q *queueShare) leave() { q.waiting.Add(-1) }

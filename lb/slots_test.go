@@ -285,8 +285,8 @@ func TestQueueTimeout(t *testing.T) {
 		if resp.StatusCode != 503 || resp.Header.Get("Retry-After") == "" {
 			t.Errorf("%d %v", resp.StatusCode, resp.Header)
 		}
-		if r := n.want(503, QueueTimeout); r.Queued < 40*time.Millisecond || r.Backend == "" {
-			t.Errorf("queued %v at %q", r.Queued, r.Backend)
+		if r := n.want(503, QueueTimeout); r.Queued < 40*time.Millisecond || r.Backend == "" || r.Tries != 0 {
+			t.Errorf("queued %v at %q, %d tries", r.Queued, r.Backend, r.Tries)
 		}
 		if s := n.backend(0); s.Queued != 0 || s.QueueTimeouts != 1 {
 			t.Errorf("%+v", s)
@@ -349,7 +349,12 @@ func TestNoQueue(t *testing.T) {
 		c := n.dial()
 		c.say(get("/"))
 		c.expectStatus(503)
-		n.want(503, QueueFull)
+		if r := n.want(503, Limited); r.Detail != "connections" || r.Tries != 0 {
+			t.Errorf("detail %q after %d tries", r.Detail, r.Tries)
+		}
+		if s := n.backend(0); s.QueueFull != 0 {
+			t.Errorf("a queue that is not there was full %d times", s.QueueFull)
+		}
 		for range clients {
 			answer <- struct{}{}
 		}
@@ -465,8 +470,8 @@ func TestPanicAtTheLimit(t *testing.T) {
 	})
 }
 
-// line holds a connection of each backend, and puts requests into the line of the first.
-func line(t *testing.T, n *node, came chan string, backends, waiting int) (inFlight, inLine []*client) {
+// lineUp holds a connection of each backend, and puts requests into the line of the first.
+func lineUp(t *testing.T, n *node, came chan string, backends, waiting int) (inFlight, inLine []*client) {
 	t.Helper()
 	for range backends {
 		c := n.dial()
@@ -496,7 +501,7 @@ func TestHigherLimit(t *testing.T) {
 			script, came, answer := held()
 			cfg := setup{kind: kind, loops: 2, backends: addrs(lbtest.New(t, script)), pool: PoolConfig{MaxPerBackend: 1, Queue: &Queue{Length: 10, Timeout: patience}}}
 			n := start(t, cfg)
-			inFlight, inLine := line(t, n, came, 1, 5)
+			inFlight, inLine := lineUp(t, n, came, 1, 5)
 			cfg.pool.MaxPerBackend = limit
 			n.serve(cfg)
 			eventually(t, "more are served", func() bool { return n.backend(0).Connections == most && n.backend(0).Queued == 6-most })
@@ -533,9 +538,11 @@ func TestLimitUnderChange(t *testing.T) {
 		for i := 0; ; i++ {
 			select {
 			case <-done:
+				b.mu.Lock()
 				if b.most > 5 {
 					t.Errorf("%d connections", b.most)
 				}
+				b.mu.Unlock()
 				if right.Load() < 60 {
 					t.Errorf("%d right answers", right.Load())
 				}
@@ -563,7 +570,7 @@ func TestBackendAwayAndBack(t *testing.T) {
 		n := start(t, cfg)
 		n.setEligible(b.Addr().String(), false)
 		n.setEligible(b.Addr().String(), true)
-		inFlight, _ := line(t, n, came, 1, 0)
+		inFlight, _ := lineUp(t, n, came, 1, 0)
 		n.setEligible(b.Addr().String(), false)
 		n.serve(away)
 		n.serve(cfg)
@@ -635,20 +642,27 @@ func lineOfOneThatGoes(t *testing.T, kind string, out func(*node, setup, []Backe
 		all := n.Stats().Pools[0].Backends
 		return all[len(all)-1].Queued >= 6
 	})
-	go func() {
-		for range 8 {
+	done := make(chan struct{})
+	var group sync.WaitGroup
+	group.Go(func() {
+		for {
 			select {
 			case answer <- struct{}{}:
-			case <-time.After(patience):
+			case <-done:
+				return
 			}
 		}
-	}()
+	})
 	for _, c := range waiting {
 		c.expect("GET", 200, "hi")
 	}
-	for _, c := range held {
+	for _, c := range held { // one of them is answered, or both
+		c.Conn.(*net.TCPConn).SetLinger(0)
 		c.Close()
 	}
+	eventually(t, "no request is left", func() bool { return n.inFlight() == 0 })
+	close(done)
+	group.Wait()
 }
 
 // TestLineOfTheLastOne: with nobody else they hear at once what a new request would hear.
@@ -657,7 +671,7 @@ func TestLineOfTheLastOne(t *testing.T) {
 		script, came, answer := held()
 		b := lbtest.New(t, script)
 		n := start(t, setup{kind: kind, unlogged: true, backends: addrs(b), pool: PoolConfig{MaxPerBackend: 1, Queue: &Queue{Length: 10, Timeout: time.Minute}}})
-		inFlight, inLine := line(t, n, came, 1, 3)
+		inFlight, inLine := lineUp(t, n, came, 1, 3)
 		n.setEligible(b.Addr().String(), false)
 		for _, c := range inLine {
 			c.expectStatus(503)

@@ -16,6 +16,7 @@ type standing struct {
 	errors atomic.Int32 // requests in a row that have failed
 	row    atomic.Int32 // ejections without a success since
 	out    atomic.Bool  // ejected: results of what is still under way say nothing new
+	queue  queueShare
 
 	// Under Server.mu.
 	down         bool // a check of this pool says so

@@ -1,10 +1,8 @@
 package tlsterm
 
 import (
-	"bytes"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/pem"
 	"errors"
 	"fmt"
 )
@@ -37,13 +35,12 @@ func BackendConfig(serverName string, roots []byte, client *Certificate) (*tls.C
 // parseRoots reads the certificates of a PEM text and passes over what is not one. One that cannot be parsed is an error: an
 // authority that is left out silently is a failed handshake later.
 func parseRoots(text []byte) (*x509.CertPool, error) {
+	blocks, err := splitPEM(text)
+	if err != nil {
+		return nil, err
+	}
 	pool, n := x509.NewCertPool(), 0
-	for {
-		block, rest := pem.Decode(text)
-		if block == nil {
-			break
-		}
-		text = rest
+	for _, block := range blocks {
 		if block.Type != "CERTIFICATE" {
 			continue
 		}
@@ -54,10 +51,7 @@ func parseRoots(text []byte) (*x509.CertPool, error) {
 		pool.AddCert(c)
 		n++
 	}
-	switch {
-	case bytes.Contains(text, []byte("-----BEGIN")):
-		return nil, errors.New("a PEM block is damaged or cut short")
-	case n == 0:
+	if n == 0 {
 		return nil, errors.New("no certificate found (PEM block CERTIFICATE)")
 	}
 	return pool, nil

@@ -113,7 +113,7 @@ func TestBackendConfigRefuses(t *testing.T) {
 		"empty":      {[]byte{}, "authorities: no certificate found (PEM block CERTIFICATE)"},
 		"no PEM":     {[]byte("hello"), "authorities: no certificate found (PEM block CERTIFICATE)"},
 		"a key":      {tlstest.NewCA(t).ECDSA("a").KeyPEM(), "authorities: no certificate found (PEM block CERTIFICATE)"},
-		"cut short":  {append(root[:len(root):len(root)], root[:100]...), "authorities: a PEM block is damaged or cut short"},
+		"cut short":  {append(root[:len(root):len(root)], root[:100]...), "authorities: PEM block 2 (CERTIFICATE) is damaged or cut short"},
 		"of garbage": {append(root[:len(root):len(root)], pemOf("CERTIFICATE", []byte{1})...), "authorities: certificate 2 cannot be parsed: malformed certificate"},
 	} {
 		if _, err := BackendConfig("a", test.roots, nil); text(err) != test.want {

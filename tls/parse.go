@@ -1,10 +1,12 @@
 package tlsterm
 
 import (
+	"bytes"
 	"crypto"
 	"crypto/x509"
 	"encoding/pem"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -37,8 +39,9 @@ func refuse(part Part, format string, args ...any) error {
 }
 
 // ParsePEM reads a chain (leaf first, then each one's issuer; the root may be left out) and the leaf's private key
-// (PKCS #1, PKCS #8 or SEC 1, not encrypted). Both may be one combined file: blocks of the other half are passed over. An
-// empty key leaves Material.Key nil: for a renewal under the stored key. What it refuses is a *ContentError.
+// (PKCS #1, PKCS #8 or SEC 1, not encrypted). Both may be one combined file: blocks of the other half are passed over; one that
+// cannot be read is an error. No key leaves Material.Key nil: for a renewal under the stored key. What it refuses is a
+// *ContentError.
 //
 // Dates are the caller's to judge: a rotation to an expired certificate is a mistake, restoring a backup that holds one is
 // none.
@@ -177,25 +180,65 @@ func checkOrder(chain []*x509.Certificate) error {
 	return nil
 }
 
-// pemBlocks splits a text. What cannot be a block, such as the comments that tools write between them, is passed over, but a
-// block that has begun must also end.
+// pemBlocks is splitPEM of one half of a certificate's content.
 func pemBlocks(part Part, text []byte) ([]*pem.Block, error) {
 	if len(text) > pemBytesMax {
 		return nil, refuse(part, "%d bytes of PEM, at most %d", len(text), pemBytesMax)
 	}
-	var blocks []*pem.Block
-	for {
-		block, rest := pem.Decode(text)
-		if block == nil {
-			break
-		}
-		blocks, text = append(blocks, block), rest
+	blocks, err := splitPEM(text)
+	if err != nil {
+		return nil, refuse(part, "%v", err)
 	}
-	if strings.Contains(string(text), "-----BEGIN") {
-		return nil, refuse(part, "a PEM block is damaged or cut short")
+	if len(bytes.TrimSpace(text)) == 0 {
+		return nil, refuse(part, "is empty")
 	}
 	return blocks, nil
 }
+
+// splitPEM splits a text. What cannot be a block, such as the comments that tools write between them, is passed over, but
+// whatever begins as a block must be one: pem.Decode would leave it out silently, and what is left is another chain. A byte order
+// mark before the text is taken away, as it would do that to the first block.
+func splitPEM(text []byte) ([]*pem.Block, error) {
+	text = bytes.TrimPrefix(text, []byte("\ufeff"))
+	var blocks []*pem.Block
+	for {
+		block, rest := pem.Decode(text)
+		passed := text
+		if block != nil {
+			passed = text[:len(text)-len(rest)]
+		}
+		switch begun := bytes.Count(passed, pemBegin); {
+		case block == nil && begun == 0:
+			return blocks, nil
+		case block == nil || begun > 1:
+			return nil, damaged(len(blocks)+1, text)
+		}
+		blocks, text = append(blocks, block), rest
+	}
+}
+
+var pemBegin = []byte("-----BEGIN")
+
+// damaged says which block of a file cannot be read; text goes from the end of the one before it.
+func damaged(number int, text []byte) error {
+	at := bytes.Index(text, pemBegin)
+	name, _, _ := bytes.Cut(text[at+len(pemBegin):], []byte("-----"))
+	name, _, _ = bytes.Cut(name, []byte("\n"))
+	what := fmt.Sprintf("PEM block %d", number)
+	if kind := strings.TrimSpace(string(name)); pemTypeForm.MatchString(kind) {
+		what += " (" + kind + ")"
+	}
+	switch {
+	case at > 0 && text[at-1] != '\n':
+		return fmt.Errorf("%s does not begin a line: put a line break before its -----BEGIN", what)
+	case bytes.Contains(text, []byte("----------BEGIN")):
+		return fmt.Errorf("%s, or one after it, ends in the line in which the next begins: put a line break between them", what)
+	}
+	return fmt.Errorf("%s is damaged or cut short", what)
+}
+
+// pemTypeForm is what may be quoted of a block's first line: it could hold anything.
+var pemTypeForm = regexp.MustCompile(`^[A-Z0-9][A-Z0-9 ]{0,30}$`)
 
 // found tells what a text held instead.
 func found(blocks []*pem.Block) string {

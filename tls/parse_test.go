@@ -35,6 +35,7 @@ func TestParsePEM(t *testing.T) {
 		{"PKCS #1", rsaPair.ChainPEM(), rsaPair.LegacyKeyPEM(), rsaPair},
 		{"one combined file", combined, combined, ec},
 		{"with comments", comment(ec.ChainPEM()), comment(ec.KeyPEM()), ec},
+		{"with byte order marks", append([]byte("\ufeff"), ec.ChainPEM()...), append([]byte("\ufeff"), ec.KeyPEM()...), ec},
 		{"CRLF", bytes.ReplaceAll(ec.ChainPEM(), []byte("\n"), []byte("\r\n")), ec.KeyPEM(), ec},
 	} {
 		m, err := ParsePEM(test.chain, test.key)
@@ -75,13 +76,20 @@ func TestParsePEMRefuses(t *testing.T) {
 		chain, key []byte
 		want       string
 	}{
-		{"nothing", nil, p.KeyPEM(), "chain: no certificate found (PEM block CERTIFICATE)"},
+		{"nothing", nil, p.KeyPEM(), "chain: is empty"},
+		{"an empty line", []byte("\n"), p.KeyPEM(), "chain: is empty"},
+		{"an empty key", p.ChainPEM(), []byte("\r\n"), "key: is empty"},
 		{"no PEM", []byte("hello"), p.KeyPEM(), "chain: no certificate found (PEM block CERTIFICATE)"},
 		{"a key for a chain", p.KeyPEM(), p.KeyPEM(), "chain: no certificate found (PEM block CERTIFICATE), only PRIVATE KEY"},
 		{"a request for a chain", block("CERTIFICATE REQUEST", []byte{1}), p.KeyPEM(), "chain: no certificate found (PEM block CERTIFICATE), only CERTIFICATE REQUEST"},
 		{"garbage in a block", join(leaf, block("CERTIFICATE", []byte{1, 2})), p.KeyPEM(), "chain: certificate 2 cannot be parsed: malformed certificate"},
-		{"cut short", leaf[:len(leaf)-40], p.KeyPEM(), "chain: a PEM block is damaged or cut short"},
-		{"second one cut short", join(leaf, issuer[:300]), p.KeyPEM(), "chain: a PEM block is damaged or cut short"},
+		{"cut short", leaf[:len(leaf)-40], p.KeyPEM(), "chain: PEM block 1 (CERTIFICATE) is damaged or cut short"},
+		{"second one cut short", join(leaf, issuer[:300]), p.KeyPEM(), "chain: PEM block 2 (CERTIFICATE) is damaged or cut short"},
+		{"first one damaged", join(leaf[:100], []byte("!"), leaf[100:], issuer), p.KeyPEM(), "chain: PEM block 1 (CERTIFICATE) is damaged or cut short"},
+		{"a leaf behind junk", join([]byte("junk"), p.ChainPEM()), p.KeyPEM(), "chain: PEM block 1 (CERTIFICATE) does not begin a line: put a line break before its -----BEGIN"},
+		{"an issuer behind a space", join(leaf, []byte(" "), issuer), p.KeyPEM(), "chain: PEM block 2 (CERTIFICATE) does not begin a line: put a line break before its -----BEGIN"},
+		{"no line break between", join(bytes.TrimSpace(leaf), issuer), p.KeyPEM(), "chain: PEM block 1 (CERTIFICATE), or one after it, ends in the line in which the next begins: put a line break between them"},
+		{"of a type that is not quoted", []byte("-----BEGIN secret\n"), p.KeyPEM(), "chain: PEM block 1 is damaged or cut short"},
 		{"too large", make([]byte, pemBytesMax+1), p.KeyPEM(), "chain: 262145 bytes of PEM, at most 262144"},
 		{"too long", bytes.Repeat(leaf, 11), p.KeyPEM(), "chain: more than 10 certificates"},
 		{"issuer first", p.ReversedChainPEM(), p.KeyPEM(), "chain: the key belongs to certificate 2 (a.org): the leaf comes first, then each one's issuer"},
@@ -93,7 +101,7 @@ func TestParsePEMRefuses(t *testing.T) {
 		{"another RSA key", rsaPair.ChainPEM(), otherRSA.KeyPEM(), "key: the key does not belong to the leaf certificate (a.org)"},
 		{"a certificate for a key", p.ChainPEM(), leaf, "key: no private key found (PEM block PRIVATE KEY, EC PRIVATE KEY or RSA PRIVATE KEY)"},
 		{"two keys", p.ChainPEM(), join(p.KeyPEM(), p.KeyPEM()), "key: 2 private keys, want one"},
-		{"key cut short", p.ChainPEM(), p.KeyPEM()[:100], "key: a PEM block is damaged or cut short"},
+		{"key cut short", p.ChainPEM(), p.KeyPEM()[:100], "key: PEM block 1 (PRIVATE KEY) is damaged or cut short"},
 		{"key of garbage", p.ChainPEM(), block("PRIVATE KEY", []byte("secret garbage")), "key: the private key cannot be parsed: it is damaged or of an unknown kind"},
 		{"encrypted PKCS #8", p.ChainPEM(), block("ENCRYPTED PRIVATE KEY", []byte{1}), "key: the key is encrypted and lbd has no passphrase for it: remove it with `openssl pkey -in KEY -out PLAIN`"},
 		{"encrypted PKCS #1", p.ChainPEM(), legacyEncrypted, "key: the key is encrypted and lbd has no passphrase for it: remove it with `openssl pkey -in KEY -out PLAIN`"},

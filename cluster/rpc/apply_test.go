@@ -281,7 +281,7 @@ func TestApplyChecksCertificates(t *testing.T) {
 		warnings = append(warnings, w.GetField()+": "+w.GetDescription())
 	}
 	want := `certificates["a"].pem.chain: the leaf no longer names www.a.example
-certificates["a"]: is for ` + "`a.example` with a key of type ECDSA, as certificate `n` is: of those that are valid the newest is served"
+certificates["a"]: is for ` + "`a.example` with a key of type ECDSA, as certificate `n` is: of those that are valid the newest is served: this one, the first by name of two that begin at 2026-11-30T11:00:00Z"
 	if got := strings.Join(warnings, "\n"); got != want {
 		t.Errorf("warnings:\n%s\nwant:\n%s", got, want)
 	}

@@ -93,7 +93,7 @@ func (d *draft) rotated(req *lbdv1.RotateRequest, old *raftv1.StoredResource) (c
 		return content{selfSigned: selfSigned}, nil
 	}
 	src := pemSource{chain: req.GetChainPem(), key: req.GetKeyPem(), chainField: "chain_pem", keyField: "key_pem"}
-	c, violations := d.materials.fromPEM(src, old.GetMaterial())
+	c, violations := d.materials.fromPEM(src, old)
 	d.violations = append(d.violations, violations...)
 	if selfSigned != nil {
 		d.violations = append(d.violations, warning("chain_pem",

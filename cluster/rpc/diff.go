@@ -33,9 +33,9 @@ func (s *configService) Diff(stream diffStream) error {
 		Changes:       withFields(d.current, next, result.Changes),
 		Warnings:      warnings,
 	}
-	for _, c := range result.Changes {
-		if state.Kind(c.GetKind()) == state.Pools {
-			answer.Overrides = append(answer.Overrides, overridesNow(next, c.GetName(), s.writer.now())...)
+	for _, stored := range d.change.GetUpserts() { // changed or not: what operators have said holds for these, too
+		if pool := stored.GetResource().GetPool(); pool != nil {
+			answer.Overrides = append(answer.Overrides, overridesNow(next, pool.GetName(), s.writer.now())...)
 		}
 	}
 	return stream.SendAndClose(answer)

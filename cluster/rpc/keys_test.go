@@ -54,7 +54,7 @@ func (k *testKeys) ParsePEM(chain, key []byte) (KeyPair, error) {
 	if err != nil {
 		return KeyPair{}, &PEMError{Field: "key", Err: errors.New("the private key cannot be parsed")}
 	}
-	if public, ok := leaf.PublicKey.(*ecdsa.PublicKey); !ok || !public.Equal(parsed.(crypto.Signer).Public()) {
+	if public, ok := leaf.PublicKey.(interface{ Equal(crypto.PublicKey) bool }); !ok || !public.Equal(parsed.(crypto.Signer).Public()) {
 		return KeyPair{}, &PEMError{Field: "key", Err: errors.New("the key does not belong to the leaf")}
 	}
 	pair.Key = block.Bytes

@@ -1,6 +1,7 @@
 package rpc
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"crypto/x509"
 	"encoding/hex"
@@ -37,6 +38,8 @@ type pemSource struct {
 	fingerprint string
 	// chainField and keyField are what violations call them.
 	chainField, keyField string
+	// document is whether it stands in a document, which will be applied again and again.
+	document bool
 }
 
 // materials finds out certificates' content.
@@ -74,7 +77,9 @@ func keyTypeOf(spec *lbdv1.CertificateSelfSigned) lbdv1.KeyType {
 //  1. the PEM is well-formed, the chain in order, the key that of the leaf
 //  2. a key that was left out is the stored one
 //  3. the dates are good, if the content is new
-func (m materials) fromPEM(src pemSource, old *raftv1.CertificateMaterial) (content, []*lbdv1.Violation) {
+//  4. it is odd: older than what is stored, with fewer names, of a kind that clients refuse
+func (m materials) fromPEM(src pemSource, stored *raftv1.StoredResource) (content, []*lbdv1.Violation) {
+	old := stored.GetMaterial()
 	pair, err := m.keys.ParsePEM([]byte(src.chain), []byte(src.key))
 	if err != nil {
 		return content{}, []*lbdv1.Violation{pemViolation(src, err)}
@@ -88,7 +93,11 @@ func (m materials) fromPEM(src pemSource, old *raftv1.CertificateMaterial) (cont
 		return content{}, []*lbdv1.Violation{v}
 	}
 	violations := m.checkDates(src, leaf, old)
-	violations = append(violations, droppedNames(src, leaf, old)...)
+	if !slices.EqualFunc(pair.Chain, old.GetChain(), bytes.Equal) {
+		violations = append(violations, olderLeaf(src, leaf, stored)...)
+		violations = append(violations, droppedNames(src, leaf, old)...)
+		violations = append(violations, unwelcome(src, leaf, len(pair.Chain))...)
+	}
 	out := content{material: &raftv1.CertificateMaterial{Chain: pair.Chain, PublicKeySha256: public}, key: pair.Key}
 	if slices.Equal(public, old.GetPublicKeySha256()) {
 		out.material.SealedKey, out.key = old.GetSealedKey(), nil // sealing the same key anew would only look like a change
@@ -132,13 +141,52 @@ func (m materials) checkDates(src pemSource, leaf *x509.Certificate, old *raftv1
 
 func utc(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
-// droppedNames warns of names that the stored leaf has and the new one has not: their clients will be refused.
-func droppedNames(src pemSource, leaf *x509.Certificate, old *raftv1.CertificateMaterial) []*lbdv1.Violation {
-	if old == nil {
+// olderLeaf warns of a leaf that takes the place of a newer one: mostly a document that was not told of a rotation.
+func olderLeaf(src pemSource, leaf *x509.Certificate, stored *raftv1.StoredResource) []*lbdv1.Violation {
+	before := storedLeaf(stored.GetMaterial())
+	if before == nil || !leaf.NotBefore.Before(before.NotBefore) {
 		return nil
 	}
-	before, err := x509.ParseCertificate(old.GetChain()[0])
+	remedy := ""
+	if src.document {
+		remedy = ": name the new file, or set `managed_externally`"
+	}
+	return []*lbdv1.Violation{warning(src.chainField, "the leaf is older than the stored one (not before %s, stored in revision %d: not before %s)%s",
+		utc(leaf.NotBefore), stored.GetResource().GetRevision(), utc(before.NotBefore), remedy)}
+}
+
+// storedLeaf is nil if nothing is stored that can be parsed.
+func storedLeaf(m *raftv1.CertificateMaterial) *x509.Certificate {
+	if len(m.GetChain()) == 0 {
+		return nil
+	}
+	leaf, err := x509.ParseCertificate(m.GetChain()[0])
 	if err != nil {
+		return nil
+	}
+	return leaf
+}
+
+// unwelcome warns of what can be served and is refused by many clients. A leaf for clients alone is shown to backends: those know
+// its authority, and browsers never see it. An authority as a leaf, or one that signs itself, is trusted as it is or not at all.
+func unwelcome(src pemSource, leaf *x509.Certificate, chain int) (out []*lbdv1.Violation) {
+	if slices.Contains(leaf.ExtKeyUsage, x509.ExtKeyUsageClientAuth) && !slices.Contains(leaf.ExtKeyUsage, x509.ExtKeyUsageServerAuth) {
+		return nil
+	}
+	if chain == 1 && !leaf.IsCA && !bytes.Equal(leaf.RawIssuer, leaf.RawSubject) {
+		out = append(out, warning(src.chainField, "the issuer `%s` is missing: clients that do not know it cannot verify the leaf; append its certificate, unless it is a root that they have",
+			leaf.Issuer))
+	}
+	if leaf.PublicKeyAlgorithm == x509.Ed25519 {
+		out = append(out, warning(src.chainField, "the leaf has an Ed25519 key, which browsers refuse: take ECDSA on P-256"))
+	}
+	return out
+}
+
+// droppedNames warns of names that the stored leaf has and the new one has not: their clients will be refused.
+func droppedNames(src pemSource, leaf *x509.Certificate, old *raftv1.CertificateMaterial) []*lbdv1.Violation {
+	before := storedLeaf(old)
+	if before == nil {
 		return nil
 	}
 	var dropped []string

@@ -61,7 +61,7 @@ func (d *draft) upsert(r *lbdv1.Resource) {
 	case *lbdv1.Certificate_Pem:
 		var src pemSource
 		if src, violations = readPEM(source.Pem, field+".pem"); len(violations) == 0 {
-			c, violations = d.materials.fromPEM(src, old.GetMaterial())
+			c, violations = d.materials.fromPEM(src, old)
 		}
 	default:
 		return // validation says what is missing
@@ -99,7 +99,7 @@ func (d *draft) setContent(stored *raftv1.StoredResource, c content) {
 
 // readPEM reads what a document says: of the chain its text, of the key its text, its fingerprint or nothing.
 func readPEM(in *lbdv1.CertificatePem, field string) (pemSource, []*lbdv1.Violation) {
-	src := pemSource{chainField: field + ".chain", keyField: field + ".key"}
+	src := pemSource{chainField: field + ".chain", keyField: field + ".key", document: true}
 	var bad []*lbdv1.Violation
 	switch chain := in.GetChain().GetSource().(type) {
 	case *lbdv1.Content_Inline:
@@ -111,7 +111,9 @@ func readPEM(in *lbdv1.CertificatePem, field string) (pemSource, []*lbdv1.Violat
 	}
 	switch key := in.GetKey().GetSource().(type) {
 	case *lbdv1.Content_Inline:
-		src.key = key.Inline
+		if src.key = key.Inline; src.key == "" {
+			bad = append(bad, violation(src.keyField, "is empty: leave it out, or give its fingerprint, to keep the stored key"))
+		}
 	case *lbdv1.Content_Sha256:
 		src.fingerprint = key.Sha256
 	case nil:

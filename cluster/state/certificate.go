@@ -1,11 +1,15 @@
 package state
 
 import (
+	"cmp"
 	"crypto/x509"
 	"encoding/pem"
+	"fmt"
 	"net/netip"
 	"regexp"
+	"slices"
 	"strings"
+	"time"
 
 	raftv1 "lbd/proto/lbd/raft/v1"
 	lbdv1 "lbd/proto/lbd/v1"
@@ -33,38 +37,94 @@ func checkCertificate(c *checker, cert *lbdv1.Certificate) {
 func (c *checker) checkSharedNames() {
 	stored, _ := c.next.Get(c.key.Kind, c.key.Name)
 	hosts, keyType := namesOf(stored)
-	told := make(map[string]bool)
+	var others []string
 	for _, host := range hosts {
 		c.next.indexed(nameIndex(host, keyType), func(name string) bool {
-			if other := (Key{Certificates, name}); other != c.key && c.earlier(other) && !told[name] {
-				told[name] = true
-				c.warnf("", "is for `%s` with a key of type %s, as certificate `%s` is: of those that are valid the newest is served", host, keyType, name)
+			if other := (Key{Certificates, name}); other != c.key && c.earlier(other) && !slices.Contains(others, name) {
+				others = append(others, name)
 			}
-			return len(told) < sharedNamesToldMax
+			return len(others) < sharedNamesToldMax
 		})
+	}
+	lost := make(map[string]bool)
+	for _, name := range others {
+		other, _ := c.next.Get(Certificates, name)
+		theirs, _ := namesOf(other)
+		shared := slices.DeleteFunc(slices.Clone(hosts), func(host string) bool { return !slices.Contains(theirs, host) })
+		winner := c.served(stored, name, other)
+		c.warnf("", "is for %s with a key of type %s, as certificate `%s` is: of those that are valid the newest is served%s",
+			someHosts(shared), keyType, name, winner.text())
+		for _, host := range shared {
+			lost[host] = lost[host] || winner.name == name
+		}
+	}
+	if len(others) > 0 && !slices.ContainsFunc(hosts, func(host string) bool { return !lost[host] }) {
+		c.warnf("", "is shown to no client that asks for one of its names: others are, as the warnings before this one say")
 	}
 }
 
 const sharedNamesToldMax = 3
 
+// served is which of two certificates is shown for a name that both have.
+type served struct {
+	// name is empty as long as that is not known.
+	name string
+	// this is whether it is the one that is checked.
+	this  bool
+	begin time.Time
+	// tie is whether both begin at the same time.
+	tie bool
+}
+
+// served follows the rule of those that serve: the later beginning, and then the first by name.
+func (c *checker) served(stored *raftv1.StoredResource, name string, other *raftv1.StoredResource) served {
+	mine, theirs := leafOf(stored), leafOf(other)
+	if mine == nil || theirs == nil {
+		return served{}
+	}
+	order := cmp.Or(theirs.NotBefore.Compare(mine.NotBefore), strings.Compare(c.key.Name, name))
+	tie := theirs.NotBefore.Equal(mine.NotBefore)
+	if order < 0 {
+		return served{name: c.key.Name, this: true, begin: mine.NotBefore, tie: tie}
+	}
+	return served{name: name, begin: theirs.NotBefore, tie: tie}
+}
+
+func (w served) text() string {
+	if w.name == "" {
+		return ""
+	}
+	who := "`" + w.name + "`"
+	if w.this {
+		who = "this one"
+	}
+	if w.tie {
+		return fmt.Sprintf(": %s, the first by name of two that begin at %s", who, w.begin.UTC().Format(time.RFC3339))
+	}
+	return fmt.Sprintf(": %s, which begins at %s", who, w.begin.UTC().Format(time.RFC3339))
+}
+
+// someHosts writes host names, all but the first few as their number.
+func someHosts(hosts []string) string {
+	const shown = 5
+	text := "`" + strings.Join(hosts[:min(len(hosts), shown)], "`, `") + "`"
+	if more := len(hosts) - shown; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
+}
+
 // namesOf are the host names and IP addresses that a certificate serves, as far as its content is known, and the type of
 // its key.
 func namesOf(stored *raftv1.StoredResource) (hosts []string, keyType string) {
-	cert := stored.GetResource().GetCertificate()
-	if s := cert.GetSelfSigned(); s != nil {
+	if s := stored.GetResource().GetCertificate().GetSelfSigned(); s != nil {
 		if s.GetKeyType() == lbdv1.KeyType_KEY_TYPE_RSA_2048 {
 			return s.GetHosts(), x509.RSA.String()
 		}
 		return s.GetHosts(), x509.ECDSA.String()
 	}
-	var der []byte
-	if chain := stored.GetMaterial().GetChain(); len(chain) > 0 {
-		der = chain[0]
-	} else if block, _ := pem.Decode([]byte(cert.GetPem().GetChain().GetInline())); block != nil {
-		der = block.Bytes
-	}
-	leaf, err := x509.ParseCertificate(der)
-	if err != nil {
+	leaf := leafOf(stored)
+	if leaf == nil {
 		return nil, ""
 	}
 	for _, name := range leaf.DNSNames {
@@ -75,6 +135,24 @@ func namesOf(stored *raftv1.StoredResource) (hosts []string, keyType string) {
 	}
 	return hosts[:min(len(hosts), hostsMax)], leaf.PublicKeyAlgorithm.String()
 }
+
+// leafOf is a certificate's leaf; nil as long as its content is not known, or if it is none.
+func leafOf(stored *raftv1.StoredResource) *x509.Certificate {
+	var der []byte
+	if chain := stored.GetMaterial().GetChain(); len(chain) > 0 {
+		der = chain[0]
+	} else if block, _ := pem.Decode([]byte(withoutBOM(stored.GetResource().GetCertificate().GetPem().GetChain().GetInline()))); block != nil {
+		der = block.Bytes
+	}
+	leaf, err := x509.ParseCertificate(der)
+	if err != nil {
+		return nil
+	}
+	return leaf
+}
+
+// withoutBOM drops the mark that some editors put before a text's first byte, where it would hide the first PEM block.
+func withoutBOM(text string) string { return strings.TrimPrefix(text, "\ufeff") }
 
 // indexCertificate finds a certificate by what it serves.
 func indexCertificate(stored *raftv1.StoredResource) []string {

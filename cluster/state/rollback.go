@@ -11,12 +11,12 @@ import (
 )
 
 // Rollback is the change that takes everything that the owner's revisions after `to` changed back to what it was before
-// them. to is one of the owner's revisions, 0 for before its first, or negative for the one before its newest. The change
-// has neither author nor time, and holds only for the state that it was made of: its preconditions see to that.
+// them. to is a revision of whatever owner that is kept, 0 for before the owner's first, or negative for the one before its
+// newest. The change has neither author nor time, and holds only for the state that it was made of: its preconditions see to that.
 //
 // A resource that was taken over from another owner becomes what it was, but is not given back.
 //
-// Errors: ErrNotKept where the owner has no such revision, or too little is kept of those since; *ConflictError
+// Errors: ErrNotKept where there is no such revision, or too little is kept of those since; *ConflictError
 // (ChangedSince) where somebody else has changed one of the resources after the owner did.
 func (s *State) Rollback(owner string, to int64) (*raftv1.ChangeCommand, error) {
 	since, err := s.revisionsSince(owner, to)
@@ -95,8 +95,9 @@ func (s *State) changerOf(stored *raftv1.StoredResource) string {
 // revisionsSince are the owner's revisions after `to`, newest first.
 func (s *State) revisionsSince(owner string, to int64) ([]*lbdv1.Revision, error) {
 	var since []*lbdv1.Revision
+	_, kept := s.RevisionAt(to)
 	for r := range s.Revisions(owner) {
-		if to < 0 && len(since) == 1 || r.GetNumber() == to {
+		if to < 0 && len(since) == 1 || kept && r.GetNumber() <= to {
 			return since, nil
 		}
 		since = append(since, r)
@@ -104,7 +105,7 @@ func (s *State) revisionsSince(owner string, to int64) ([]*lbdv1.Revision, error
 	switch {
 	case len(since) == 0:
 		return nil, fmt.Errorf("roll back: owner `%s` has no revisions: %w", owner, ErrNotKept)
-	case to > 0:
+	case to > 0 && !kept:
 		return nil, fmt.Errorf("roll back: owner `%s` has no revision %d, its newest are %s: %w", owner, to, newestNumbers(since), ErrNotKept)
 	}
 	return since, nil

@@ -104,6 +104,7 @@ func (c *checker) checkForward(r *lbdv1.Route, f *lbdv1.Forward) {
 		c.checkSpan("forward.split_persistence.idle_timeout", s.GetIdleTimeout(), bindingMin, bindingMax)
 		c.checkCookieClash(f)
 	}
+	c.checkBindings(r)
 	if f.GetRewrite() != nil {
 		c.checkRewrite(r, f.GetRewrite())
 	}

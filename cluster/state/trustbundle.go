@@ -39,7 +39,7 @@ func CheckBundleCertificates(text string) error {
 // certificateBlocks are the contents of the PEM blocks, all of which must be certificates.
 func certificateBlocks(text string) ([][]byte, error) {
 	var blocks [][]byte
-	for rest := []byte(text); ; {
+	for rest := []byte(withoutBOM(text)); ; {
 		var block *pem.Block
 		if block, rest = pem.Decode(rest); block == nil {
 			break

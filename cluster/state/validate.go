@@ -67,6 +67,7 @@ type checker struct {
 	suggested  int
 	labeled    map[string]bool // "key=value" of all certificates, once it is needed
 	looks      looks
+	bindings   map[string]binding // by host and cookie
 }
 
 // run checks in the order of the change, so that a report reads as the document does.

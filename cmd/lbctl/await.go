@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -20,8 +21,8 @@ var conditionTypes = []string{"Accepted", "ResolvedRefs", "Programmed", conditio
 
 const (
 	conditionHealthy = "Healthy" // of pools alone
-	forDeleted = "deleted"
-	forServed  = "served"
+	forDeleted       = "deleted"
+	forServed        = "served"
 )
 
 // awaitPause is how often a resource that is waited for is looked at.
@@ -39,7 +40,7 @@ revision, in any case. At
 --timeout it ends with exit 8 and says what is lacking.`,
 		Example: `  lbctl wait pool/shop --for=Healthy --timeout 2m
   lbctl wait revision/42`,
-		Args: cobra.ExactArgs(1),
+		Args: oneKey,
 		RunE: c.does(func(ctx context.Context, args []string) error {
 			if number, ok := parseRevision(args[0]); ok {
 				if what != "" && !strings.EqualFold(what, forServed) {
@@ -49,6 +50,9 @@ revision, in any case. At
 			}
 			key, err := state.ParseKey(args[0])
 			if err != nil {
+				if pool, _, named := strings.Cut(args[0], "/"); named && slices.Contains([]string{"backend", "backends"}, pool) {
+					return fail(exitUsage, "a backend is no resource: wait for its pool, as pool/shop --for=Healthy")
+				}
 				return fail(exitUsage, "%w; or revision/N", err)
 			}
 			condition, err := parseCondition(what)

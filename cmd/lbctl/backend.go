@@ -3,9 +3,11 @@ package main
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 
+	"lbd/cluster/state"
 	"lbd/cmd/lbctl/document"
 	lbdv1 "lbd/proto/lbd/v1"
 )
@@ -20,13 +22,15 @@ func (c *cli) backendStatus() *cobra.Command {
 		Short: "Show backends as the answering node sees them",
 		Long: `Show backends as the answering node sees them.
 
-STATE is what an operator has said ("backend drain"). TAKES tells whether it gets requests now, and if not, why.`,
+STATE is what an operator has said ("backend drain"). TAKES tells whether it gets requests now, and if not, why. SHARE is its
+part of the weight of those that take requests. LAST ERROR is there while it keeps a backend from taking them; with -o wide
+always.`,
 		Example: `  lbctl backend status shop -o wide`,
 		Args:    cobra.MaximumNArgs(1),
 		RunE: c.does(func(ctx context.Context, args []string) error {
 			request := &lbdv1.BackendServiceGetStatusRequest{}
 			if len(args) > 0 {
-				request.Pool = args[0]
+				request.Pool = withoutKind(state.Pools, args[0])
 			}
 			return c.call(func(cl *client) error {
 				answer, err := cl.backend.GetStatus(ctx, request)
@@ -48,12 +52,12 @@ func (c *cli) printBackends(backends []*lbdv1.BackendStatus) {
 		names = append(names, backendName(b.GetPool(), b.GetAddress()))
 	}
 	c.print(result{value: document.ListOf(values), names: names, table: func(w *table) {
-		w.wideRow([]string{"POOL", "BACKEND", "STATE", "HEALTH", "TAKES", "WEIGHT", "IN FLIGHT", "CONNECTIONS", "QUEUED", "REQUESTS", "FAILURES", "LAST ERROR"},
+		w.wideRow([]string{"POOL", "BACKEND", "STATE", "HEALTH", "TAKES", "WEIGHT", "SHARE", "IN FLIGHT", "CONNECTIONS", "QUEUED", "REQUESTS", "FAILURES", "LAST ERROR"},
 			"NODE", "SINCE", "BACKUP", "EJECTED UNTIL", "EJECTIONS", "RESOLVED", "LATENCY", "IDLE", "NEW", "REUSED")
 		for _, b := range backends {
 			w.wideRow([]string{
-				b.GetPool(), b.GetAddress(), stateOf(b), word(b.GetHealth()), takes(b), fmt.Sprint(b.GetWeight()), fmt.Sprint(b.GetInFlight()),
-				fmt.Sprint(b.GetConnections()), fmt.Sprint(b.GetQueued()), fmt.Sprint(b.GetRequestsTotal()), fmt.Sprint(b.GetFailuresTotal()), b.GetLastError(),
+				b.GetPool(), b.GetAddress(), stateOf(b), word(b.GetHealth()), takes(b), fmt.Sprint(b.GetWeight()), shareText(b, backends), fmt.Sprint(b.GetInFlight()),
+				fmt.Sprint(b.GetConnections()), fmt.Sprint(b.GetQueued()), fmt.Sprint(b.GetRequestsTotal()), fmt.Sprint(b.GetFailuresTotal()), lastError(b, w.wide),
 			}, b.GetNode(), moment(b.GetSince()), fmt.Sprint(b.GetBackup()), moment(b.GetEjectedUntil()), fmt.Sprint(b.GetEjectionsTotal()),
 				b.GetResolvedAddress(), latency(b), fmt.Sprint(b.GetIdleConnections()), fmt.Sprint(b.GetConnectionsNewTotal()), fmt.Sprint(b.GetConnectionsReusedTotal()))
 		}
@@ -73,6 +77,15 @@ func stateOf(b *lbdv1.BackendStatus) string {
 
 // takes is whether a backend gets requests now, or why not.
 func takes(b *lbdv1.BackendStatus) string { return yesOr(b.GetEligible(), b.GetIneligibleReason()) }
+
+// lastError is the last failure where it matters now and is not said already, or in any case.
+func lastError(b *lbdv1.BackendStatus, always bool) string {
+	kept := b.GetEligible() && b.GetHealth() != lbdv1.BackendHealth_BACKEND_HEALTH_DOWN
+	if !always && (kept || strings.Contains(takes(b), b.GetLastError())) {
+		return ""
+	}
+	return b.GetLastError()
+}
 
 // yesOr is "yes", or "no" and why.
 func yesOr(yes bool, why string) string {

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"lbd/cluster/state"
 	lbdv1 "lbd/proto/lbd/v1"
 )
 
@@ -79,9 +80,11 @@ func (c *cli) backendWeight() *cobra.Command {
 		Use:   "weight POOL/ADDRESS… WEIGHT",
 		Short: "Give backends another weight",
 		Long: `Give backends another weight than their document's, 0 to 256, on every node, until "override clear" or --expires. With 0 they get
-no requests.`,
-		Example: `  lbctl backend weight shop/10.0.0.1:8080 10 --expires 1h`,
-		Args:    cobra.MinimumNArgs(2),
+no requests. A weight counts against those of the pool's other backends, which are 1 where the document says nothing: with two
+backends, 10 is 91 %. The answer says what it comes to.`,
+		Example: `  lbctl backend weight shop/10.0.0.1:8080 0 --expires 1h
+  lbctl backend weight shop/10.0.0.1:8080 shop/10.0.0.2:8080 5`,
+		Args: cobra.MinimumNArgs(2),
 		RunE: c.does(func(ctx context.Context, args []string) error {
 			last := len(args) - 1
 			n, err := strconv.ParseInt(args[last], 10, 32)
@@ -113,7 +116,7 @@ func (t target) String() string { return backendName(t.pool, t.address) }
 func parseTargets(args []string) ([]target, error) {
 	var all []target
 	for _, arg := range args {
-		pool, address, _ := strings.Cut(arg, "/")
+		pool, address, _ := strings.Cut(withoutKind(state.Pools, arg), "/")
 		if pool == "" || address == "" {
 			return nil, fail(exitUsage, "a backend is named POOL/ADDRESS as in `lbctl backend status`, not %q", arg)
 		}
@@ -145,17 +148,28 @@ func (c *cli) setBackends(ctx context.Context, args []string, in *saying) error 
 		return err
 	}
 	return c.call(func(cl *client) error {
+		var before []string
+		if takesOut := !in.isState || in.state != lbdv1.BackendState_BACKEND_STATE_READY; takesOut {
+			before = replaced(ctx, cl, targets, in)
+		}
 		var inForce []*lbdv1.Override
 		var done []target
 		for _, t := range targets {
 			overrides, err := cl.set(ctx, t, in, expires)
 			if err != nil {
-				c.printSaid(done, inForce, in)
+				c.printSaid(done, inForce, in, nil)
 				return c.complained(err)
 			}
 			inForce, done = append(inForce, overrides...), append(done, t)
 		}
-		c.printSaid(done, inForce, in)
+		for _, text := range before {
+			c.say("%s", text)
+		}
+		seen := settled(ctx, cl, targets, in)
+		c.printSaid(done, inForce, in, seen)
+		if in.state != lbdv1.BackendState_BACKEND_STATE_READY {
+			c.warnOfIdlePools(targets, seen)
+		}
 		if !in.wait {
 			return nil
 		}
@@ -180,8 +194,9 @@ func (cl *client) set(ctx context.Context, t target, in *saying, expires *timest
 	})
 }
 
-// printSaid shows what is in force of backends now. Of several the first may be done when another one fails.
-func (c *cli) printSaid(targets []target, inForce []*lbdv1.Override, in *saying) {
+// printSaid shows what is in force of backends now, and the share that a weight makes. Of several the first may be done when
+// another one fails.
+func (c *cli) printSaid(targets []target, inForce []*lbdv1.Override, in *saying, seen []*lbdv1.BackendStatus) {
 	if len(targets) == 0 {
 		return
 	}
@@ -196,9 +211,21 @@ func (c *cli) printSaid(targets []target, inForce []*lbdv1.Override, in *saying)
 			said = word(in.state)
 		}
 		for _, t := range targets {
-			fmt.Fprintf(c.stdout, "%s: %s\n", oneLine(t.String()), said)
+			fmt.Fprintf(c.stdout, "%s: %s%s\n", oneLine(t.String()), said, shareAfter(t, in, seen))
 		}
 	}})
+}
+
+// shareAfter is what a weight comes to, as far as the node has told.
+func shareAfter(t target, in *saying, seen []*lbdv1.BackendStatus) string {
+	for _, b := range seen {
+		if !in.isState && isTarget(b, []target{t}) && shows(b, in) {
+			if percent, ok := share(b, seen); ok {
+				return fmt.Sprintf(", now %d %% of pool %s", percent, oneLine(t.pool))
+			}
+		}
+	}
+	return ""
 }
 
 // complained tells what a node finds wrong with a command line, each at its flag.

@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"lbd/cluster/state"
 	"lbd/cmd/lbctl/document"
 	lbdv1 "lbd/proto/lbd/v1"
 )
@@ -33,7 +34,7 @@ func (c *cli) certAdd() *cobra.Command {
 		Args:    cobra.ExactArgs(1),
 		RunE: c.does(func(ctx context.Context, args []string) error {
 			in.request.Create = true
-			return c.rotate(ctx, args[0], &in)
+			return c.rotate(ctx, withoutKind(state.Certificates, args[0]), &in)
 		}),
 	}
 	c.contentFlags(cmd, &in)
@@ -61,7 +62,7 @@ With --wait every node has proven by a TLS handshake that it serves the new cert
 			if in.key != "" && in.chain == "" {
 				return fail(exitUsage, "--key needs --chain: a new key has a new certificate")
 			}
-			return c.rotate(ctx, args[0], &in)
+			return c.rotate(ctx, withoutKind(state.Certificates, args[0]), &in)
 		}),
 	}
 	c.contentFlags(cmd, &in)
@@ -82,10 +83,10 @@ func (c *cli) rotate(ctx context.Context, name string, in *content) error {
 	}
 	in.request.Name, in.request.RequestId = name, newRequestID()
 	var err error
-	if in.request.ChainPem, err = readPEM(in.chain); err != nil {
+	if in.request.ChainPem, err = readPEM(in.chain, false); err != nil {
 		return err
 	}
-	if in.request.KeyPem, err = readPEM(in.key); err != nil {
+	if in.request.KeyPem, err = readPEM(in.key, true); err != nil {
 		return err
 	}
 	return c.call(func(cl *client) error {
@@ -108,13 +109,16 @@ func (c *cli) rotate(ctx context.Context, name string, in *content) error {
 	})
 }
 
-func readPEM(path string) (string, error) {
+func readPEM(path string, key bool) (string, error) {
 	if path == "" {
 		return "", nil
 	}
 	text, err := document.ReadFile(path, pemBytesMax)
 	if err != nil {
 		return "", fail(exitUsage, "read %s: %w", path, err)
+	}
+	if fault := document.PEMFault(text, path, key); fault != "" { // an empty one, sent, would be the chain or key that was left out
+		return "", fail(exitInvalid, "%s %s", path, fault)
 	}
 	return string(text), nil
 }

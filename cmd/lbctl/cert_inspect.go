@@ -36,9 +36,9 @@ certificate by its NAME, or of a PEM file before it is added, without a node.`,
 		},
 		RunE: c.does(func(ctx context.Context, args []string) error {
 			if file == "" {
-				return c.call(func(cl *client) error { return c.inspect(ctx, cl, args[0]) })
+				return c.call(func(cl *client) error { return c.inspect(ctx, cl, withoutKind(state.Certificates, args[0])) })
 			}
-			text, err := readPEM(file)
+			text, err := readPEM(file, false)
 			if err != nil {
 				return err
 			}

@@ -68,7 +68,16 @@ func TestWrongCommandLines(t *testing.T) {
 	for _, c := range []struct{ args, says string }{
 		{"nothing", `unknown command "nothing"`},
 		{"cert nothing", `unknown command "nothing" for "lbctl cert"`},
+		{"drain shop/10.0.0.1:80", "there is no `lbctl drain` (did you mean `lbctl backend drain`?)"},
 		{"get", "accepts 1 arg"},
+		{"get pool shop", "error: write pool/shop\n"},
+		{"describe route shop", "write route/shop"},
+		{"delete pool shop", "write pool/shop"},
+		{"wait backend/shop/10.0.0.1:80 --for=Healthy", "a backend is no resource: wait for its pool"},
+		{"rollback --owner web --to abc", "--to takes a whole number, not \"abc\""},
+		{"rollback --owner web --to 99999999999999999999", "--to takes a whole number up to 9223372036854775807, not"},
+		{"apply -f - --if-revision=", "--if-revision takes a whole number, not \"\""},
+		{"get pools --timeout soon", "--timeout takes a length of time such as 30s or 5m, not \"soon\""},
 		{"get servers", "no kind named `servers`"},
 		{"get pools/", "want kind/name"},
 		{"get pools/a --owner web", "--owner"},
@@ -76,7 +85,7 @@ func TestWrongCommandLines(t *testing.T) {
 		{"get pools -o jsonpath=.a[", "cannot read"},
 		{"get pools --timeout 0s", "longer than 0"},
 		{"get pools --endpoints localhost:7443", "unix:PATH"},
-		{"apply", `"file" not set`},
+		{"apply", "error: say --file FILE (a"},
 		{"apply -f " + missing, missing},
 		{"apply -f - --wait=healthy", "--wait takes served"},
 		{"apply shop.yaml", "documents are named with -f: lbctl apply -f shop.yaml"},
@@ -87,10 +96,10 @@ func TestWrongCommandLines(t *testing.T) {
 		{"wait route/a --for=Healthy", "only pools are healthy or not"},
 		{"apply -f - --wait --dry-run", "--dry-run"},
 		{"validate -f - --error-format xml", "unknown error format"},
-		{"init", `"backend" not set`},
+		{"init", "error: say --backend BACKEND ("},
 		{"init --backend nowhere", "nowhere"},
 		{"init --backend 10.0.0.1:80 --name Shop", "Shop"},
-		{"cert add a --chain x --key y", `"owner" not set`},
+		{"cert add a --chain x --key y", "error: say --owner OWNER (whose it will be)\nsee"},
 		{"cert rotate a --key y", "--key needs --chain"},
 		{"cert rotate a --chain " + missing, missing},
 		{"history --limit 0", "--limit"},
@@ -162,6 +171,20 @@ func TestApply(t *testing.T) {
 	lbctl(shop, "apply", "-f", "-").wants(t, 6, "", "error: conflict: pools/shop belongs to owner `api` (--take-over)\n")
 }
 
+// What a flag says is the command line's fault.
+func TestLongMessage(t *testing.T) {
+	long := refusal(t, &errdetails.BadRequest_FieldViolation{Field: "message", Description: "has 5000 bytes: at most 4096"})
+	node := &fakeNode{
+		apply: func(*lbdv1.ApplyHeader, []*lbdv1.Resource) (*lbdv1.ApplyResponse, error) { return nil, long },
+		get: func(*lbdv1.GetRequest) (*lbdv1.GetResponse, error) {
+			return &lbdv1.GetResponse{Resource: &lbdv1.Resource{Owner: "web"}}, nil
+		},
+	}
+	node.start(t)
+	lbctl(shop, "apply", "-f", "-", "-m", "long").wants(t, 2, "", "error: -m: has 5000 bytes: at most 4096\nerror: 1 error\n")
+	lbctl("", "delete", "pool/shop", "-m", "long").wants(t, 2, "", "error: -m: has 5000 bytes")
+}
+
 func TestApplyReportsAtTheWord(t *testing.T) {
 	node := &fakeNode{apply: func(*lbdv1.ApplyHeader, []*lbdv1.Resource) (*lbdv1.ApplyResponse, error) {
 		return nil, refusal(t, &errdetails.BadRequest_FieldViolation{Field: `pools["shop"].backends[0].address`, Description: "is this node itself"})
@@ -181,6 +204,14 @@ func TestApplyReportsAtTheWord(t *testing.T) {
 func TestApplyDoesNotSendWhatCannotBeRead(t *testing.T) {
 	node := &fakeNode{}
 	node.start(t)
+	// Nobody was asked whether the listener is there: nothing is said of it, unless it looks misspelt.
+	const routes = "routes:\n  - { name: a, listeners: [https], forward: { pools: [{ pool: shp }] }, colour: red }\n"
+	lbctl(shop+routes, "apply", "-f", "-").wants(t, 3, "", "stdin:7:63: warning: no pool named `shp` (did you mean `shop`)\n"+
+		"stdin:7:73: error: unknown field `colour`; fields here are ")
+	if o := lbctl(shop+routes, "diff", "-f", "-"); o.code != 3 || strings.Contains(o.stderr, "https") {
+		t.Errorf("exit %d, %s", o.code, o.stderr)
+	}
+
 	o := lbctl(shop+"    healthCheck: {}\n  - { name: other }\n", "apply", "-f", "-")
 	o.wants(t, 3, "", "stdin:6:5: error: unknown field `healthCheck` (did you mean `health_check`?)\nstdin:7:5: error: `backends` is required")
 	if len(node.requests) > 0 {

@@ -34,7 +34,7 @@ func writeDecision(w *table, d *lbdv1.TestRouteResponse) {
 		}
 		w.row(onlyFirst(i, "POOLS"), text)
 	}
-	if d.GetPool() != "" && len(d.GetBackends()) > 0 {
+	if d.GetPool() != "" {
 		w.row("BACKEND", because(cmp.Or(d.GetBackend(), "none"), d.GetBackendReason()))
 	}
 	for i, s := range d.GetTimeouts() {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -19,7 +20,9 @@ func (c *cli) deleteCommand() *cobra.Command {
 		Long: `Delete resources of one owner, as one revision. What others refer to is not deleted (exit 3), unless they are deleted
 with it. "rollback" brings back what was deleted.`,
 		Example: `  lbctl delete route/old pool/old --wait`,
-		Args:    cobra.MinimumNArgs(1),
+		Args: func(cmd *cobra.Command, args []string) error {
+			return cmp.Or(keysApart(args), cobra.MinimumNArgs(1)(cmd, args))
+		},
 		RunE: c.does(func(ctx context.Context, args []string) error {
 			if err := checkWait(wait, header.ValidateOnly); err != nil {
 				return err

@@ -21,7 +21,7 @@ func (c *cli) describeCommand() *cobra.Command {
 		Long: `Show all that is known of a resource: what it says and the defaults in force, who changed it last and why, whether it works,
 who refers to it, and overrides; of a pool its backends' condition, of a certificate what is served.`,
 		Example: `  lbctl describe pool/shop`,
-		Args:    cobra.ExactArgs(1),
+		Args:    oneKey,
 		RunE: c.does(func(ctx context.Context, args []string) error {
 			key, err := state.ParseKey(args[0])
 			if err != nil {

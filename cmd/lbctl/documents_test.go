@@ -197,7 +197,15 @@ func TestRollback(t *testing.T) {
 		return nil, why(t, codes.Aborted, "CHANGED_SINCE", "pools/shop was changed by owner api since")
 	}
 	lbctl("", "rollback", "--owner", "web").wants(t, 6, "", "pools/shop was changed by owner api since")
-	lbctl("", "rollback").wants(t, 2, "", `"owner" not set`)
+	node.rollback = func(*lbdv1.RollbackRequest) (*lbdv1.RollbackResponse, error) {
+		return nil, why(t, codes.FailedPrecondition, "OLDER_CERTIFICATE", "certificates/shop had a leaf that has expired")
+	}
+	lbctl("", "rollback", "--owner", "web").wants(t, 6, "", "certificates/shop had a leaf that has expired (--allow-older-certificates)\n")
+	node.rollback = func(*lbdv1.RollbackRequest) (*lbdv1.RollbackResponse, error) {
+		return nil, refusal(t, &errdetails.BadRequest_FieldViolation{Field: "to", Description: "-1 is no revision"})
+	}
+	lbctl("", "rollback", "--owner", "web", "--to", "-1").wants(t, 2, "", "error: --to: -1 is no revision\n")
+	lbctl("", "rollback").wants(t, 2, "", "error: say --owner OWNER (whose revisions)\n")
 }
 
 func TestShow(t *testing.T) {
@@ -279,6 +287,8 @@ func TestWaitFor(t *testing.T) {
 	lbctl("", "wait", "pool/shop", "--for=Programmed", "--timeout", "300ms").wants(t, 8, "", "no node says whether it is Programmed")
 	asked = 0
 	lbctl("", "wait", "pool/shop", "--for=deleted").wants(t, 0, "", "")
+	lbctl("", "wait", "revision/5", "--for=Served").wants(t, 0, "", "node n1: serves revision 5\n")
+	lbctl("", "wait", "revisions/5").wants(t, 0, "", "node n1: serves revision 5\n")
 	lbctl("", "wait", "revision/5").wants(t, 0, "", "node n1: serves revision 5\n")
 	lbctl("", "wait", "revision/5", "--for=Healthy").wants(t, 2, "", "--for=served")
 	lbctl("", "wait", "pool/shop").wants(t, 2, "", "--for takes")

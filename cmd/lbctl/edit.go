@@ -33,7 +33,7 @@ stored (exit 6). Whenever a text is not stored it is kept, and its path is told.
 
 The next apply of the owner's documents puts back what they say: change them too.`,
 		Example: `  EDITOR=nano lbctl edit pool/shop --wait`,
-		Args:    cobra.ExactArgs(1),
+		Args:    oneKey,
 		RunE: func(cmd *cobra.Command, args []string) error { // each call has a deadline, the editor has none
 			key, err := state.ParseKey(args[0])
 			if err != nil {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -117,7 +119,7 @@ func (c *cli) exit(ctx context.Context, cmd *cobra.Command, err error) int {
 	}
 	var f *failure
 	if !errors.As(err, &f) {
-		fmt.Fprintf(c.stderr, "error: %v\nsee `%s --help`\n", err, cmd.CommandPath())
+		fmt.Fprintf(c.stderr, "error: %s\nsee `%s --help`\n", plainly(cmd, err), cmd.CommandPath())
 		return exitUsage
 	}
 	if ctx.Err() != nil && f.code != exitInterrupted {
@@ -127,4 +129,56 @@ func (c *cli) exit(ctx context.Context, cmd *cobra.Command, err error) int {
 		fmt.Fprintf(c.stderr, "error: %v\n", f.err)
 	}
 	return f.code
+}
+
+// plainly is what cobra finds wrong with a command line, with what to write instead.
+func plainly(cmd *cobra.Command, err error) string {
+	var word, flag string
+	text := err.Error()
+	if names, ok := strings.CutPrefix(text, "required flag(s) "); ok {
+		return missing(cmd, strings.TrimSuffix(names, " not set"))
+	}
+	if n, _ := fmt.Sscanf(text, "invalid argument %q for %q flag:", &word, &flag); n == 2 {
+		flag = flag[strings.Index(flag, "--")+2:]
+		return fmt.Sprintf("--%s takes %s, not %q", flag, takenBy(cmd, flag, text), word)
+	}
+	if n, _ := fmt.Sscanf(text, "unknown command %q", &word); n == 1 && cmd == cmd.Root() {
+		for _, noun := range cmd.Commands() {
+			for _, verb := range noun.Commands() {
+				if verb.Name() == word {
+					return fmt.Sprintf("there is no `%s %s` (did you mean `%s`?)", cmd.Name(), word, verb.CommandPath())
+				}
+			}
+		}
+	}
+	return text
+}
+
+// missing asks for the flags that are named, each in quotes.
+func missing(cmd *cobra.Command, names string) string {
+	var all []string
+	for _, name := range strings.Split(names, ", ") {
+		name = strings.Trim(name, `"`)
+		all = append(all, fmt.Sprintf("--%s %s (%s)", name, strings.ToUpper(name), cmd.Flags().Lookup(name).Usage))
+	}
+	return "say " + strings.Join(all, " and ")
+}
+
+// takenBy is what a flag takes whose value cannot be read; why is how that was said.
+func takenBy(cmd *cobra.Command, flag, why string) string {
+	kind := ""
+	if f := cmd.Flags().Lookup(flag); f != nil {
+		kind = f.Value.Type()
+	}
+	switch {
+	case strings.HasPrefix(kind, "int") && strings.Contains(why, strconv.ErrRange.Error()):
+		return fmt.Sprintf("a whole number up to %d", math.MaxInt64)
+	case strings.HasPrefix(kind, "int"):
+		return "a whole number"
+	case kind == "duration":
+		return "a length of time such as 30s or 5m"
+	case kind == "bool":
+		return "true or false"
+	}
+	return "another value"
 }

@@ -48,6 +48,19 @@ func (f *fakeNode) note(m proto.Message) {
 	f.requests = append(f.requests, m)
 }
 
+// received are the requests of one kind.
+func received[T proto.Message](f *fakeNode) []T {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var all []T
+	for _, m := range f.requests {
+		if r, ok := m.(T); ok {
+			all = append(all, r)
+		}
+	}
+	return all
+}
+
 // start serves on a socket, points lbctl at it, and checks at the end that no goroutine is left.
 func (f *fakeNode) start(t *testing.T) (socket string) {
 	t.Helper()

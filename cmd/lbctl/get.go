@@ -28,7 +28,7 @@ func (c *cli) getCommand() *cobra.Command {
 		Long:  "Read resources of a kind, or one. Kinds: " + strings.Join(kinds, ", ") + "; the singular is understood too.",
 		Example: `  lbctl get pools
   lbctl get pool/shop -o jsonpath='{.pool.backends[*].address}'`,
-		Args:      cobra.ExactArgs(1),
+		Args:      oneKey,
 		ValidArgs: kinds,
 		RunE: c.does(func(ctx context.Context, args []string) error {
 			kind, name, err := parseKey(args[0])
@@ -65,6 +65,38 @@ func parseKey(arg string) (kind state.Kind, name string, err error) {
 		return "", "", fail(exitUsage, "%w: one of %s", err, strings.Join(kindWords(), ", "))
 	}
 	return key.Kind, key.Name, nil
+}
+
+// withoutKind is a name as its verb takes it: `pools/shop/10.0.0.1:80`, which lbctl prints, is `shop/10.0.0.1:80` for a
+// verb of backends. What follows the kind of a pool that is called like the kind itself is an address.
+func withoutKind(kind state.Kind, arg string) string {
+	word, name, _ := strings.Cut(arg, "/")
+	given, ok := state.ParseKind(word)
+	isAddress := strings.Contains(name, ":") && !strings.Contains(name, "/")
+	if !ok || given != kind || name == "" || isAddress {
+		return arg
+	}
+	return name
+}
+
+// oneKey is cobra.ExactArgs(1) for a verb of KIND/NAME, and says so to who writes a space.
+func oneKey(cmd *cobra.Command, args []string) error {
+	if err := keysApart(args); err != nil {
+		return err
+	}
+	return cobra.ExactArgs(1)(cmd, args)
+}
+
+// keysApart refuses a kind and its name as two arguments.
+func keysApart(args []string) error {
+	if len(args) != 2 {
+		return nil
+	}
+	kind, ok := state.ParseKind(args[0])
+	if _, other := state.ParseKind(args[1]); !ok || kind.Single() || other || strings.Contains(args[1], "/") {
+		return nil
+	}
+	return fmt.Errorf("write %s/%s", args[0], args[1])
 }
 
 func (c *cli) get(ctx context.Context, cl *client, kind state.Kind, name, owner string) error {

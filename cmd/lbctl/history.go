@@ -28,6 +28,9 @@ func (c *cli) historyCommand() *cobra.Command {
 					return err
 				}
 				c.printRevisions(revisions)
+				if len(revisions) == 0 && owner != "" {
+					c.say("owner `%s` has no revisions", oneLine(owner))
+				}
 				return nil
 			})
 		}),

@@ -27,6 +27,15 @@ import (
 
 const drain, maintenance = lbdv1.BackendState_BACKEND_STATE_DRAIN, lbdv1.BackendState_BACKEND_STATE_MAINTENANCE
 
+// nobody and nothingSaid are a node's answers before it serves anything.
+func nobody(*lbdv1.BackendServiceGetStatusRequest) (*lbdv1.BackendServiceGetStatusResponse, error) {
+	return nil, status.Error(codes.Unavailable, "not yet")
+}
+
+func nothingSaid(*lbdv1.ListOverridesRequest) (*lbdv1.ListOverridesResponse, error) {
+	return &lbdv1.ListOverridesResponse{}, nil
+}
+
 // says is an override of a state.
 func says(address string, state lbdv1.BackendState) *lbdv1.Override {
 	return &lbdv1.Override{
@@ -35,7 +44,8 @@ func says(address string, state lbdv1.BackendState) *lbdv1.Override {
 }
 
 func TestBackendStates(t *testing.T) {
-	node := &fakeNode{fakeLive: fakeLive{
+	node := &fakeNode{backends: nobody, fakeLive: fakeLive{
+		overrides: nothingSaid,
 		setState: func(r *lbdv1.SetStateRequest) (*lbdv1.SetStateResponse, error) {
 			if r.GetAddress() == "10.0.0.9:80" {
 				return nil, status.Error(codes.NotFound, "pool `shop` has no backend `10.0.0.9:80` (did you mean `10.0.0.1:80`?)")
@@ -52,18 +62,19 @@ func TestBackendStates(t *testing.T) {
 	node.start(t)
 	lbctl("", "backend", "drain", "shop/10.0.0.1:80", "shop/[::1]:80", "--reason", "new disk", "--expires", "1h", "--close-connections").wants(t, 0,
 		"shop/10.0.0.1:80: DRAIN\nshop/[::1]:80: DRAIN\n", "")
-	r := node.requests[0].(*lbdv1.SetStateRequest)
+	sets := func() []*lbdv1.SetStateRequest { return received[*lbdv1.SetStateRequest](node) }
+	r := sets()[0]
 	left := time.Until(r.GetExpireTime().AsTime())
 	if r.GetPool() != "shop" || r.GetAddress() != "10.0.0.1:80" || r.GetState() != drain || r.GetReason() != "new disk" || !r.GetCloseConnections() ||
 		r.GetRequestId() == "" || left < 30*time.Minute || left > time.Hour {
 		t.Errorf("asked %v", r)
 	}
-	if second := node.requests[1].(*lbdv1.SetStateRequest); second.GetAddress() != "[::1]:80" || second.GetRequestId() == r.GetRequestId() {
+	if second := sets()[1]; second.GetAddress() != "[::1]:80" || second.GetRequestId() == r.GetRequestId() {
 		t.Errorf("asked %v", second)
 	}
 	lbctl("", "backend", "maint", "shop/10.0.0.1:80", "-o", "jsonpath={[*].state}").wants(t, 0, "MAINTENANCE\n", "")
 	lbctl("", "backend", "ready", "shop/10.0.0.1:80").wants(t, 0, "READY", "")
-	if r := node.requests[3].(*lbdv1.SetStateRequest); r.GetState() != lbdv1.BackendState_BACKEND_STATE_READY || r.GetExpireTime() != nil {
+	if r := sets()[3]; r.GetState() != lbdv1.BackendState_BACKEND_STATE_READY || r.GetExpireTime() != nil {
 		t.Errorf("asked %v", r)
 	}
 	lbctl("", "backend", "weight", "shop/10.0.0.1:80", "0").wants(t, 0, "shop/10.0.0.1:80: weight 0\n", "")
@@ -92,26 +103,102 @@ func TestDrainWait(t *testing.T) {
 				answers = answers[1:]
 			}
 			now.Node, now.Pool, now.Address = "n1", "shop", "10.0.0.1:80"
-			other := &lbdv1.BackendStatus{Node: "n1", Pool: "shop", Address: "10.0.0.2:80", InFlight: 9}
+			other := &lbdv1.BackendStatus{Node: "n1", Pool: "shop", Address: "10.0.0.2:80", InFlight: 9, Eligible: true}
 			return &lbdv1.BackendServiceGetStatusResponse{Backends: []*lbdv1.BackendStatus{now, other}}, nil
 		},
-		fakeLive: fakeLive{setState: func(*lbdv1.SetStateRequest) (*lbdv1.SetStateResponse, error) { return &lbdv1.SetStateResponse{}, nil }},
+		fakeLive: fakeLive{
+			overrides: nothingSaid,
+			setState:  func(*lbdv1.SetStateRequest) (*lbdv1.SetStateResponse, error) { return &lbdv1.SetStateResponse{}, nil },
+		},
 	}
 	node.start(t)
 	wait := []string{"backend", "drain", "shop/10.0.0.1:80", "--wait"}
-	answers = []*lbdv1.BackendStatus{{InFlight: 2}, {State: drain, InFlight: 2}, {State: drain, InFlight: 1}, {State: drain, Connections: 4}}
-	lbctl("", wait...).wants(t, 0, "DRAIN", "node n1: shop/10.0.0.1:80 does not drain yet\n"+
-		"node n1: shop/10.0.0.1:80 has 2 requests in flight\nnode n1: shop/10.0.0.1:80 has 1 request in flight\n")
+	answers = []*lbdv1.BackendStatus{{InFlight: 2}, {State: drain, InFlight: 3}, {State: drain, InFlight: 2}, {State: drain, InFlight: 1}, {State: drain, Connections: 4}}
+	lbctl("", wait...).wants(t, 0, "DRAIN", "node n1: shop/10.0.0.1:80 has 2 requests in flight\nnode n1: shop/10.0.0.1:80 has 1 request in flight\n")
 
 	answers = []*lbdv1.BackendStatus{{State: drain, InFlight: 2}}
 	lbctl("", append(wait, "--timeout", "1s", "-q")...).wants(t, 8, "DRAIN",
 		"error: timed out after 1s: node n1: shop/10.0.0.1:80 has 2 requests in flight; the drain stays\n")
 
 	pool.SessionPersistence = &lbdv1.SessionPersistence{}
-	answers = []*lbdv1.BackendStatus{{State: drain, Connections: 1}, {State: drain}}
+	answers = []*lbdv1.BackendStatus{{State: drain}, {State: drain, Connections: 1}, {State: drain}}
 	lbctl("", wait...).wants(t, 0, "DRAIN", "has 1 connection for clients that are bound to it\n")
 	answers = []*lbdv1.BackendStatus{{State: drain, Connections: 1, IneligibleReason: "drained"}}
 	lbctl("", wait...).wants(t, 0, "DRAIN", "")
+}
+
+// A verb returns when the node acts upon what was said, and tells what that comes to.
+func TestBackendSettles(t *testing.T) {
+	a := &lbdv1.BackendStatus{Node: "n1", Pool: "shop", Address: "10.0.0.1:80", Weight: 1, Eligible: true}
+	b := &lbdv1.BackendStatus{Node: "n1", Pool: "shop", Address: "10.0.0.2:80", Weight: 1, Eligible: true}
+	var becomes func()
+	looks := 0
+	var before []*lbdv1.Override
+	node := &fakeNode{
+		backends: func(*lbdv1.BackendServiceGetStatusRequest) (*lbdv1.BackendServiceGetStatusResponse, error) {
+			if looks++; looks == 3 {
+				becomes()
+			}
+			return &lbdv1.BackendServiceGetStatusResponse{Backends: []*lbdv1.BackendStatus{a, b}}, nil
+		},
+		fakeLive: fakeLive{
+			setState: func(*lbdv1.SetStateRequest) (*lbdv1.SetStateResponse, error) { return &lbdv1.SetStateResponse{}, nil },
+			setWeight: func(*lbdv1.SetWeightRequest) (*lbdv1.SetWeightResponse, error) {
+				return &lbdv1.SetWeightResponse{}, nil
+			},
+			overrides: func(*lbdv1.ListOverridesRequest) (*lbdv1.ListOverridesResponse, error) {
+				return &lbdv1.ListOverridesResponse{Overrides: before}, nil
+			},
+		},
+	}
+	node.start(t)
+	for _, step := range []struct {
+		args, stdout, stderr string
+		becomes              func()
+	}{
+		{"weight pools/shop/10.0.0.1:80 5", "shop/10.0.0.1:80: weight 5, now 83 % of pool shop\n", "", func() { a.Weight = 5 }},
+		{"drain shop/10.0.0.1:80", "shop/10.0.0.1:80: DRAIN\n", "", func() { a.State, a.Eligible = drain, false }},
+		{"maint pool/shop/10.0.0.2:80", "shop/10.0.0.2:80: MAINTENANCE\n", "warning: no backend of pool shop takes requests now\n",
+			func() { b.State, b.Eligible = maintenance, false }},
+		{"weight shop/10.0.0.2:80 0", "shop/10.0.0.2:80: weight 0\n", "warning: no backend of pool shop", func() { b.Weight = 0 }},
+		{"ready shop/10.0.0.1:80", "shop/10.0.0.1:80: READY\n", "", func() { a.State, a.Eligible = 0, true }},
+	} {
+		looks, becomes = 0, step.becomes
+		lbctl("", append([]string{"backend"}, strings.Fields(step.args)...)...).wants(t, 0, step.stdout, step.stderr)
+		if looks != 3 {
+			t.Errorf("backend %s looked %d times", step.args, looks)
+		}
+	}
+	lbctl("", "backend", "status").wants(t, 0, "100 %", "")
+
+	before = []*lbdv1.Override{
+		{Pool: "shop", Address: "10.0.0.1:80", What: &lbdv1.Override_Weight{Weight: 5}, Author: "ann", Reason: "slow disk", ExpireTime: noon},
+		{Pool: "shop", Address: "10.0.0.2:80", What: &lbdv1.Override_Weight{Weight: 6}}, says("10.0.0.1:80", drain),
+	}
+	looks, becomes = 0, func() { a.Weight = 3 }
+	lbctl("", "backend", "weight", "shop/10.0.0.1:80", "3").wants(t, 0, "weight 3",
+		"shop/10.0.0.1:80: replaces override of shop/10.0.0.1:80: weight 5, by ann: slow disk, until 2026-01-02T12:00:00Z\n")
+}
+
+// A backend's last failure is shown where it keeps it from taking requests.
+func TestLastError(t *testing.T) {
+	const up, down = lbdv1.BackendHealth_BACKEND_HEALTH_UP, lbdv1.BackendHealth_BACKEND_HEALTH_DOWN
+	for _, c := range []struct {
+		status *lbdv1.BackendStatus
+		shown  string
+	}{
+		{&lbdv1.BackendStatus{Health: up, Eligible: true, LastError: "reset"}, ""},
+		{&lbdv1.BackendStatus{Health: down, Eligible: true, LastError: "reset"}, "reset"},
+		{&lbdv1.BackendStatus{Health: up, IneligibleReason: "ejected", LastError: "reset"}, "reset"},
+		{&lbdv1.BackendStatus{Health: down, IneligibleReason: "down: reset", LastError: "reset"}, ""},
+	} {
+		if got := lastError(c.status, false); got != c.shown {
+			t.Errorf("%v shows %q", c.status, got)
+		}
+		if got := lastError(c.status, true); got != "reset" {
+			t.Errorf("%v shows %q in any case", c.status, got)
+		}
+	}
 }
 
 func TestOverrides(t *testing.T) {
@@ -171,6 +258,8 @@ func TestRouteTest(t *testing.T) {
 			return &lbdv1.TestRouteResponse{Node: "n1", Revision: 7, Listener: d.Listener, Route: "closed", Action: "maintenance", Status: 503}, nil
 		case r.GetUrl() == "http://no.test/":
 			return &lbdv1.TestRouteResponse{Node: "n1", Revision: 7, Listener: d.Listener, Action: "refused", Status: 404, Reason: "no_route"}, nil
+		case r.GetUrl() == "http://idle.test/":
+			return &lbdv1.TestRouteResponse{Node: "n1", Revision: 7, Listener: d.Listener, Action: "forward", Pool: "idle", BackendReason: "no backend is eligible"}, nil
 		case r.GetRevision() == 8:
 			d.Pools, d.Timeouts, d.Location = d.Pools[1:2], d.Timeouts[:1], "https://to.test/"
 			d.Pools[0].SharePercent = 100
@@ -214,7 +303,8 @@ func TestRouteTest(t *testing.T) {
 	lbctl("", "route", "test", "https://shop.test/a", "-o", "name").wants(t, 0, "listeners/https\ncertificates/shop\nroutes/shop\npools/new\n", "")
 	lbctl("", "route", "test", "http://no.test/").wants(t, 1, "ROUTE     none\nACTION    refused, status 404 (no_route)\n", "")
 	lbctl("", "route", "test", "http://closed.test/").wants(t, 1, "ACTION    maintenance, status 503\n", "")
-	lbctl("", "route", "test", "http://two.test/").wants(t, 2, "", "error: several listeners take http (a, b): name one\n")
+	lbctl("", "route", "test", "http://idle.test/").wants(t, 1, "BACKEND   none (no backend is eligible)\n", "")
+	lbctl("", "route", "test", "http://two.test/").wants(t, 2, "", "error: several listeners take http (a, b): name one with --listener\n")
 	asked := len(node.requests)
 	for _, wrong := range []struct{ args, says string }{
 		{"nonsense", "error: URL must be http://HOST[:PORT]/PATH or https://…, not `nonsense`\n"},
@@ -302,8 +392,8 @@ func TestCases(t *testing.T) {
   request: { listener: x, url: "https://bad/" }
   expect: { route: shop }
 `
-	lbctl(bad+lost, "test", "-").wants(t, 3, "", "stdin:6:19: error: several listeners take https: name one\n"+
-		"stdin:9:24: error: several listeners take https: name one\nerror: 2 errors\n")
+	lbctl(bad+lost, "test", "-").wants(t, 3, "", "stdin:7:19: error: several listeners take https: name one\n"+
+		"stdin:10:24: error: several listeners take https: name one\nerror: 2 errors\n")
 	lbctl(strings.ReplaceAll(good, "shop.test/a", "gone/"), "test", "-", "--revision", "9").wants(t, 5, "", "error: there is no revision 9: the newest is 8\n")
 	lbctl(good, "test", "-", "--revision", "-1").wants(t, 2, "", "--revision takes a revision's number")
 	lbctl("[]", "test", "-").wants(t, 3, "", "stdin:1:1: error: there are no cases here")
@@ -420,7 +510,7 @@ func TestProfile(t *testing.T) {
 		t.Errorf("wrote %q, %v", text, err)
 	}
 	lbctl("", "profile", "cpu", "--out", out).wants(t, 2, "", "file exists")
-	lbctl("", "profile", "cpu", "--out", out+"2", "--duration", "2m").wants(t, 3, "", "error: --duration: is out of range")
+	lbctl("", "profile", "cpu", "--out", out+"2", "--duration", "2m").wants(t, 2, "", "error: --duration: is out of range")
 	if _, err := os.Stat(out + "2"); err == nil {
 		t.Error("a failed profile leaves its file")
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"lbd/cluster/state"
 	"lbd/cmd/lbctl/document"
 	lbdv1 "lbd/proto/lbd/v1"
 )
@@ -76,7 +77,7 @@ there was nothing is no error.`,
 		Example: `  lbctl override clear shop/10.0.0.1:8080`,
 		Args:    cobra.ExactArgs(1),
 		RunE: c.does(func(ctx context.Context, args []string) error {
-			pool, address, named := strings.Cut(args[0], "/")
+			pool, address, named := strings.Cut(withoutKind(state.Pools, args[0]), "/")
 			if pool == "" || named && address == "" {
 				return fail(exitUsage, "what to clear is named POOL or POOL/ADDRESS, not %q", args[0])
 			}

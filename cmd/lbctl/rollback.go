@@ -16,7 +16,7 @@ func (c *cli) rollbackCommand() *cobra.Command {
 	cmd = &cobra.Command{
 		Use:   "rollback --owner OWNER",
 		Short: "Undo an owner's newest revisions, as a new one",
-		Long: `Undo an owner's newest revisions, as a new one: by default the newest, with --to all after that one.
+		Long: `Undo an owner's newest revisions, as a new one: by default the newest, with --to all of the owner's after that one.
 
 Where somebody else has changed one of the resources since, nothing is undone (exit 6). "lbctl history --owner OWNER" lists
 what there is to go back to.`,
@@ -36,7 +36,7 @@ what there is to go back to.`,
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&request.Owner, "owner", "", "whose revisions")
-	flags.Int64Var(&to, "to", 0, "the owner's revision to go back to, 0 for before the first (default: the one before the newest)")
+	flags.Int64Var(&to, "to", 0, "the revision to go back to, whosever it is, 0 for before the first (default: the one before the newest)")
 	flags.BoolVar(&request.ValidateOnly, "dry-run", false, "report what would change, change nothing")
 	flags.BoolVar(&request.AllowOlderCertificates, "allow-older-certificates", false, "bring back certificates that have expired or are older than the stored ones, too")
 	flags.StringVarP(&request.Message, "message", "m", "", "kept with the revision")

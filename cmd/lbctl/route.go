@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"lbd/cmd/lbctl/document"
 	lbdv1 "lbd/proto/lbd/v1"
@@ -29,8 +31,8 @@ func (c *cli) routeTest() *cobra.Command {
 		Long: `Say what would become of a request, and why, without sending it: which listener, certificate, route, pool and backend take it,
 and why the others do not; what is changed in it, and which timeouts hold.
 
-Exit 0 if a route takes it, 1 if it is refused, denied or answered by a route in maintenance. With --diff two revisions decide, and what differs is shown: exit 1 if anything
-does. --diff takes two revisions, 0 for the one that is served.`,
+Exit 0 if a route takes it, 1 if it is refused, denied or answered by a route in maintenance, or if no backend of the pool
+takes it. With --diff two revisions decide, and what differs is shown: exit 1 if anything does. --diff takes two revisions, 0 for the one that is served.`,
 		Example: `  lbctl route test https://shop.example.com/cart -H 'X-Canary: always'
   lbctl route test https://shop.example.com/cart --diff 41 42`,
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -124,10 +126,10 @@ func urlAndRevision(args []string) (url string, revision int64, err error) {
 func (c *cli) testRoute(ctx context.Context, cl *client, request *lbdv1.TestRouteRequest) error {
 	d, err := cl.traffic.TestRoute(ctx, request)
 	if err != nil {
-		return c.complained(err)
+		return c.complained(nameListener(err))
 	}
 	c.print(result{value: document.OfAnswer(d), names: decisionNames(d), table: func(w *table) { writeDecision(w, d) }})
-	if refused(d) {
+	if refused(d) || unserved(d) {
 		return &failure{code: exitNo}
 	}
 	return nil
@@ -136,6 +138,18 @@ func (c *cli) testRoute(ctx context.Context, cl *client, request *lbdv1.TestRout
 // refused tells a request that no route lets through to what it is for.
 func refused(d *lbdv1.TestRouteResponse) bool {
 	return slices.Contains([]string{"refused", "denied", "maintenance"}, d.GetAction())
+}
+
+// unserved tells a request that has a pool and nobody in it who takes it.
+func unserved(d *lbdv1.TestRouteResponse) bool { return d.GetPool() != "" && d.GetBackend() == "" }
+
+// nameListener says by which flag to do what a node asks for.
+func nameListener(err error) error {
+	s := status.Convert(err)
+	if s.Code() != codes.InvalidArgument || !strings.HasSuffix(s.Message(), ": name one") {
+		return err
+	}
+	return fail(exitUsage, "%s with --listener", s.Message())
 }
 
 // decisionNames are the resources that a decision goes through.
@@ -158,7 +172,7 @@ func (c *cli) diffRoute(ctx context.Context, cl *client, request *lbdv1.TestRout
 		request.Revision = revision
 		d, err := cl.traffic.TestRoute(ctx, request)
 		if err != nil {
-			return c.complained(err)
+			return c.complained(nameListener(err))
 		}
 		facts[i] = factsOf(d)
 	}

@@ -36,9 +36,12 @@ func (c *cli) showCommand() *cobra.Command {
 	}
 }
 
-// parseRevision reads revision/N.
+// parseRevision reads revision/N or revisions/N.
 func parseRevision(arg string) (int64, bool) {
 	word, ok := strings.CutPrefix(arg, "revision/")
+	if !ok {
+		word, ok = strings.CutPrefix(arg, "revisions/")
+	}
 	number, err := strconv.ParseInt(word, 10, 64)
 	return number, ok && err == nil && number > 0
 }

@@ -236,6 +236,15 @@ func TestCert(t *testing.T) {
 	lbctl("", "cert", "rotate", "shop", "--chain", chain, "--key", key).wants(t, 3, "", "error: --key: the key does not fit the chain\nerror: 1 error\n")
 }
 
+func TestHistoryOfNobody(t *testing.T) {
+	node := &fakeNode{revisions: func(*lbdv1.ListRevisionsRequest) (*lbdv1.ListRevisionsResponse, error) {
+		return &lbdv1.ListRevisionsResponse{}, nil
+	}}
+	node.start(t)
+	lbctl("", "history", "--owner", "nosuch").wants(t, 0, "REVISION", "owner `nosuch` has no revisions\n")
+	lbctl("", "history").wants(t, 0, "REVISION", "")
+}
+
 func TestStatus(t *testing.T) {
 	answer := &lbdv1.SystemServiceGetStatusResponse{
 		Node: "n1", RaftRole: "leader", Engine: "epoll", StoredRevision: 7, ServedRevision: 6, StartTime: noon, BackendsUp: 1, BackendsTotal: 2,
@@ -260,8 +269,9 @@ func TestStatus(t *testing.T) {
 	lbctl("", "status").wants(t, 1, table+"\nproblem: no leader\n", "")
 
 	lbctl("", "backend", "status", "shop").wants(t, 0, ""+
-		"POOL  BACKEND      STATE  HEALTH  TAKES                 WEIGHT  IN FLIGHT  CONNECTIONS  QUEUED  REQUESTS  FAILURES  LAST ERROR\n"+
-		"shop  10.0.0.1:80  READY  DOWN    no: connect: refused  1       0          0            0       0         0         connect: refused\n", "")
+		"POOL  BACKEND      STATE  HEALTH  TAKES                 WEIGHT  SHARE  IN FLIGHT  CONNECTIONS  QUEUED  REQUESTS  FAILURES  LAST ERROR\n"+
+		"shop  10.0.0.1:80  READY  DOWN    no: connect: refused  1       -      0          0            0       0         0         -\n", "")
+	lbctl("", "backend", "status", "pools/shop", "-o", "wide").wants(t, 0, "  connect: refused  n1  ", "")
 }
 
 func TestInit(t *testing.T) {

@@ -24,7 +24,7 @@ func (c *cli) watchCommand() *cobra.Command {
 		Long: `Follow resources as they change: a line for each that there is, then one for each change, until it is interrupted (exit
 130) or, if --timeout is given, that time is over (exit 0). -o jsonl has the whole resource.`,
 		Example:   `  lbctl watch pools --owner web -o jsonl`,
-		Args:      cobra.ExactArgs(1),
+		Args:      oneKey,
 		ValidArgs: kinds,
 		RunE: c.follows(func(ctx context.Context, args []string) error {
 			kind, name, err := parseKey(args[0])

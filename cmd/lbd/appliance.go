@@ -44,7 +44,8 @@ type appliance struct {
 
 	// Only run.
 	current   *compiled
-	bound     map[string]listener // what the server has of each listener: not the stored form while that is refused
+	down      map[string]map[string]bool // by pool and address: what checks speak against, as it was told last
+	bound     map[string]listener        // what the server has of each listener: not the stored form while that is refused
 	refused   map[state.Key]rpc.Refusal
 	choice    choice    // which revision is served in place of the newest
 	compiling state.Key // what a panic is blamed on
@@ -133,8 +134,12 @@ func (a *appliance) followHealth() {
 				continue
 			}
 			up, flipped := eligible[b.checkKey]
-			if flipped {
-				a.server.SetEligible(name, b.key, up)
+			if !flipped {
+				continue
+			}
+			a.server.SetEligible(name, b.key, up)
+			if a.down[name][b.address] == up { // the first answer of one that counted as up already is no news
+				a.down[name][b.address] = !up
 				a.tellHealth(name, b)
 			}
 		}

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"runtime"
 	"runtime/debug"
 	"slices"
@@ -12,6 +13,7 @@ import (
 	"lbd/lb"
 	"lbd/lb/loop"
 	lbdv1 "lbd/proto/lbd/v1"
+	tlsterm "lbd/tls"
 )
 
 const (
@@ -29,8 +31,9 @@ func (a *appliance) Doctor(context.Context) []*lbdv1.Finding {
 	out = append(out, openFiles(loop.OpenFiles()))
 	out = append(out, a.reuse()...)
 	out = append(out, buildFinding(buildSettings()), a.processors())
+	out = append(out, a.unnamed())
 	out = append(out, a.rsaOnly()...)
-	out = append(out, a.expiry14()...)
+	out = append(out, a.ending(time.Now())...)
 	out = append(out, a.certificatesUnused(), clockFinding(clockError()))
 	return append(out, a.standing()...)
 }
@@ -148,6 +151,60 @@ func (a *appliance) rsaOnly() []*lbdv1.Finding {
 		"%d names have RSA keys alone, whose handshakes cost many times the CPU: %s", len(only), some(only))}
 }
 
+// unnamed finds hosts of routes that no certificate of their listener names: clients get the default one, which is another's,
+// or no handshake.
+func (a *appliance) unnamed() *lbdv1.Finding {
+	const check = "names"
+	world := a.view.Load()
+	named := map[string]map[string]bool{} // by listener
+	for name, l := range world.listeners {
+		if l.config.TLS {
+			named[name] = a.namedBy(world.offered(l))
+		}
+	}
+	var lacking []string
+	for _, r := range world.routes {
+		for _, name := range r.config.Listeners {
+			hosts, secure := named[name]
+			for _, host := range r.config.Hosts {
+				if secure && !isNamed(hosts, host) {
+					lacking = append(lacking, host+" (listener "+name+")")
+				}
+			}
+		}
+	}
+	if len(lacking) == 0 {
+		return fine(check, "every host of a route is named by a certificate of its listener")
+	}
+	slices.Sort(lacking)
+	lacking = slices.Compact(lacking)
+	return warning(check, "add certificates for them (`lbctl cert check HOST` shows what a client gets)",
+		"%d hosts of routes are named by no certificate: clients get the default one or no handshake: %s", len(lacking), some(lacking))
+}
+
+// namedBy are the hosts of the certificates that a listener offers.
+func (a *appliance) namedBy(offered tlsterm.Policy) map[string]bool {
+	hosts := map[string]bool{}
+	for c := range a.certificates.Current().All() {
+		if offered.Certificates == nil || offered.Certificates[c.Name()] || offered.DefaultCertificate == c.Name() {
+			for _, host := range c.Hosts() {
+				hosts[host] = true
+			}
+		}
+	}
+	return hosts
+}
+
+// isNamed tells whether a certificate names a route's host: itself, or by a wildcard for one label. Of an address a client
+// says nothing in the handshake: it is not looked for.
+func isNamed(hosts map[string]bool, host string) bool {
+	if _, err := netip.ParseAddr(host); err == nil {
+		return true
+	}
+	_, parent, _ := strings.Cut(host, ".")
+	return hosts[host] || hosts["*."+parent]
+}
+
 // some of many names.
 func some(names []string) string {
 	const shown = 5
@@ -157,14 +214,20 @@ func some(names []string) string {
 	return fmt.Sprintf("%s and %d more", strings.Join(names[:shown], ", "), len(names)-shown)
 }
 
-func (a *appliance) expiry14() []*lbdv1.Finding {
-	const check = "expiry"
+// ending warns a month ahead, and calls it an error when status begins to say so.
+func (a *appliance) ending(now time.Time) []*lbdv1.Finding {
+	const check, remedy = "expiry", "rotate it: `lbctl cert rotate NAME --chain FILE --key FILE`"
 	var out []*lbdv1.Finding
-	for _, text := range a.expiring(time.Now()) {
-		out = append(out, failure(check, "rotate it: `lbctl cert rotate NAME --chain FILE --key FILE`", "%s", text))
+	urgent := a.expiring(now, expiryWarning)
+	for _, text := range a.expiring(now, expirySoon) {
+		if slices.Contains(urgent, text) {
+			out = append(out, failure(check, remedy, "%s", text))
+		} else {
+			out = append(out, warning(check, remedy, "%s", text))
+		}
 	}
 	if out == nil {
-		out = append(out, fine(check, "no certificate ends within %d days", int(expiryWarning.Hours()/24)))
+		out = append(out, fine(check, "no certificate ends within %d days", int(expirySoon.Hours()/24)))
 	}
 	return out
 }

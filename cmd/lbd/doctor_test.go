@@ -63,7 +63,7 @@ func TestDoctor(t *testing.T) {
 	r := newRig(t)
 	says(t, r.finding("certificates"), levelOK, "cheap")
 	says(t, r.finding("unused"), levelOK, "shown")
-	says(t, r.finding("expiry"), levelOK, "14 days")
+	says(t, r.finding("expiry"), levelOK, "30 days")
 	says(t, r.finding("reuse"), levelOK, "reused")
 	signed := func(name, host string, kind lbdv1.KeyType) *lbdv1.Certificate {
 		return &lbdv1.Certificate{Name: name, Source: &lbdv1.Certificate_SelfSigned{SelfSigned: &lbdv1.CertificateSelfSigned{Hosts: []string{host}, KeyType: kind}}}
@@ -93,4 +93,32 @@ func TestDoctor(t *testing.T) {
 	if refused() {
 		t.Error("a listener that is bound is not fine")
 	}
+}
+
+// A host of a route that no certificate of its listener names is told; a wildcard is for one label.
+func TestDoctorNames(t *testing.T) {
+	r := newRig(t)
+	says(t, r.finding("names"), levelOK, "every host")
+	certificate := func(name string, hosts ...string) *lbdv1.Certificate {
+		return &lbdv1.Certificate{Name: name, Source: &lbdv1.Certificate_SelfSigned{SelfSigned: &lbdv1.CertificateSelfSigned{Hosts: hosts}}}
+	}
+	listener := func(name string, certificates ...string) *lbdv1.Listener {
+		return &lbdv1.Listener{Name: name, Addresses: []string{free(t)}, Protocol: lbdv1.Protocol_PROTOCOL_HTTPS, Tls: &lbdv1.ListenerTls{Certificates: certificates}}
+	}
+	route := respondRoute("r", 200, "all", "some", "plain")
+	route.Hosts = []string{"exact.test", "a.wild.test", "*.wild.test", "127.0.0.1"}
+	r.propose(certificate("exact", "exact.test"), certificate("wild", "*.wild.test"), listener("all"), listener("some", "exact"), httpListener("plain", free(t)), route)
+	r.publish()
+	says(t, r.finding("names"), levelWarning, "2 hosts of routes are named by no certificate: clients get the default one or no handshake: "+
+		"*.wild.test (listener some), a.wild.test (listener some)")
+
+	route.Hosts, route.Listeners = []string{"exact.test", "a.b.wild.test", "wild.test"}, []string{"all"}
+	r.propose(route)
+	r.publish()
+	says(t, r.finding("names"), levelWarning, "a.b.wild.test (listener all), wild.test (listener all)")
+
+	route.Hosts = []string{"exact.test", "b.wild.test"}
+	r.propose(route)
+	r.publish()
+	says(t, r.finding("names"), levelOK, "every host")
 }

@@ -45,10 +45,10 @@ func appendJSON(dst []byte, r *lb.Record) []byte {
 	dst = appendMillis(dst, "head_ms", r.Head)
 	if r.Tries > 0 {
 		dst = appendMillis(dst, "connect_ms", r.Connect)
-		if r.Queued > 0 {
-			dst = appendMillis(dst, "queue_ms", r.Queued)
-		}
 		dst = appendMillis(dst, "first_byte_ms", r.FirstByte)
+	}
+	if r.Queued > 0 { // perhaps for nothing
+		dst = appendMillis(dst, "queue_ms", r.Queued)
 	}
 	dst = appendMillis(dst, "total_ms", r.Total)
 	if r.TLS != nil {

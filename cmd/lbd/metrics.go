@@ -86,12 +86,13 @@ var (
 	descConnections = desc("client_connections", "Client connections now.", "listener")
 	descProgrammed  = desc("listener_programmed", "Whether a listener is served as it is stored; 0 where an address cannot be had, for one.", "listener")
 	descBackendUp   = desc("backend_up", "Whether a backend takes requests, or would as a backup: it is healthy, not ejected, not taken out, and has an address.", "pool", "backend")
-	descInFlight    = desc("backend_inflight", "Requests at a backend now, of all pools.", "backend")
+	descInFlight    = desc("backend_inflight", "Requests at a backend now, of all pools; none that wait for a connection.", "backend")
 	descBackendReqs = desc("backend_requests_total", "Tries sent to a backend.", "backend")
 	descBackendFail = desc("backend_failures_total", "Tries that brought no whole answer, by the backend's fault.", "backend")
 	descBackendConn = desc("backend_connections_total", "Connections made to a backend (new), and tries that found one idle (reused).", "backend", "kind")
 	descBackendOpen = desc("backend_connections", "Connections to a backend now, idle ones included.", "backend")
-	descQueued      = desc("backend_queued", "Requests that wait for a connection to a backend now.", "backend")
+	descQueued      = desc("backend_queued", "Requests that wait for a connection to a backend now, of all pools.", "backend")
+	descQueueLost   = desc("queue_refused_total", "Requests of a pool that found no place in its queue for a backend (full), or no turn in time (timeout).", "pool", "backend", "reason")
 	descEjections   = desc("backend_ejections_total", "How often a backend was taken out because requests to it failed.", "pool", "backend")
 	descEligible    = desc("pool_eligible_backends", "Backends of a pool that take requests now.", "pool")
 	descFailOpen    = desc("pool_fail_open", "Whether so few backends are eligible that all take requests.", "pool")
@@ -199,6 +200,8 @@ func (c collector) collectUp(out chan<- prometheus.Metric, pools []lb.PoolStats)
 			}
 			gauge(out, descBackendUp, up, pools[i].Name, b.Name)
 			counter(out, descEjections, b.Ejections, pools[i].Name, b.Name)
+			counter(out, descQueueLost, b.QueueFull, pools[i].Name, b.Name, "full")
+			counter(out, descQueueLost, b.QueueTimeouts, pools[i].Name, b.Name, "timeout")
 		}
 		failOpen := 0.0
 		if pools[i].FailOpen {
@@ -209,24 +212,30 @@ func (c collector) collectUp(out chan<- prometheus.Metric, pools []lb.PoolStats)
 	}
 }
 
-// collectBackends adds up what has the same address: pools share a backend, or have it with checks of their own.
+// collectBackends adds up what has the same address: pools share a backend, or have it with checks of their own. Who waits is counted
+// by pool.
 func collectBackends(out chan<- prometheus.Metric, pools []lb.PoolStats) {
-	counted, sums := map[string]bool{}, map[string]lb.BackendStats{}
+	type sum struct {
+		lb.BackendStats
+		queued int64
+	}
+	counted, sums := map[string]bool{}, map[string]sum{}
 	for i := range pools {
 		for j := range pools[i].Backends {
 			b := &pools[i].Backends[j]
+			s := sums[b.Name]
+			s.queued += b.Queued
 			if counted[b.Key] {
+				sums[b.Name] = s
 				continue
 			}
 			counted[b.Key] = true
-			s := sums[b.Name]
 			s.InFlight += b.InFlight
 			s.Requests += b.Requests
 			s.Failures += b.Failures
 			s.NewConnections += b.NewConnections
 			s.Reused += b.Reused
 			s.Connections += b.Connections
-			s.Queued += b.Queued
 			sums[b.Name] = s
 		}
 	}
@@ -237,7 +246,7 @@ func collectBackends(out chan<- prometheus.Metric, pools []lb.PoolStats) {
 		counter(out, descBackendConn, s.NewConnections, name, "new")
 		counter(out, descBackendConn, s.Reused, name, "reused")
 		gauge(out, descBackendOpen, float64(s.Connections), name)
-		gauge(out, descQueued, float64(s.Queued), name)
+		gauge(out, descQueued, float64(s.queued), name)
 	}
 }
 

@@ -48,10 +48,10 @@ func scrape(t testing.TB, collect func(chan<- prometheus.Metric)) []string {
 	return lines
 }
 
-// TestMetricsOfSharedBackends: a backend in two pools is counted once; one address with two checks is one backend.
+// TestMetricsOfSharedBackends: a backend in two pools is counted once, but for who waits there; one address with two checks is one backend.
 func TestMetricsOfSharedBackends(t *testing.T) {
 	stats := func(key string, n int64) lb.PoolBackendStats {
-		return lb.PoolBackendStats{BackendStats: lb.BackendStats{Key: key, Name: "b:80", InFlight: n, Requests: 10 * n, Failures: n, NewConnections: 2 * n, Reused: 8 * n, Connections: 3 * n, Queued: 4 * n}}
+		return lb.PoolBackendStats{BackendStats: lb.BackendStats{Key: key, Name: "b:80", InFlight: n, Requests: 10 * n, Failures: n, NewConnections: 2 * n, Reused: 8 * n, Connections: 3 * n}, Queued: 4 * n}
 	}
 	pools := []lb.PoolStats{
 		{Name: "one", Backends: []lb.PoolBackendStats{stats("shared", 1)}},
@@ -65,11 +65,30 @@ func TestMetricsOfSharedBackends(t *testing.T) {
 		`lbd_backend_connections{backend="b:80"} 9`,
 		`lbd_backend_failures_total{backend="b:80"} 3`,
 		`lbd_backend_inflight{backend="b:80"} 3`,
-		`lbd_backend_queued{backend="b:80"} 12`,
+		`lbd_backend_queued{backend="b:80"} 16`,
 		`lbd_backend_requests_total{backend="b:80"} 30`,
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("got\n%s", strings.Join(got, "\n"))
+	}
+}
+
+// TestMetricsOfQueues: what a queue has refused is its pool's, also where others have the same backend.
+func TestMetricsOfQueues(t *testing.T) {
+	stats := func(full, timeouts int64) []lb.PoolBackendStats {
+		return []lb.PoolBackendStats{{BackendStats: lb.BackendStats{Key: "shared", Name: "b:80"}, QueueFull: full, QueueTimeouts: timeouts}}
+	}
+	pools := []lb.PoolStats{{Name: "one", Backends: stats(3, 0)}, {Name: "two", Backends: stats(0, 5)}}
+	got := scrape(t, func(out chan<- prometheus.Metric) { collector{}.collectUp(out, pools) })
+	for _, want := range []string{
+		`lbd_queue_refused_total{backend="b:80",pool="one",reason="full"} 3`,
+		`lbd_queue_refused_total{backend="b:80",pool="one",reason="timeout"} 0`,
+		`lbd_queue_refused_total{backend="b:80",pool="two",reason="full"} 0`,
+		`lbd_queue_refused_total{backend="b:80",pool="two",reason="timeout"} 5`,
+	} {
+		if !slices.Contains(got, want) {
+			t.Errorf("no %s in\n%s", want, strings.Join(got, "\n"))
+		}
 	}
 }
 

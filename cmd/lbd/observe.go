@@ -198,6 +198,7 @@ func (a *appliance) problems(progress rpc.Progress, s *lbdv1.SystemServiceGetSta
 			out = append(out, fmt.Sprintf("pool %s fails open: too few of its backends are eligible, all take requests", p.Name))
 		}
 	}
+	out = append(out, unserved(a.Backends(""))...)
 	if view := a.view.Load(); view != nil {
 		for name, p := range view.pools {
 			if problem := a.discoveryProblem(p); problem != "" {
@@ -205,7 +206,7 @@ func (a *appliance) problems(progress rpc.Progress, s *lbdv1.SystemServiceGetSta
 			}
 		}
 	}
-	out = append(out, a.expiring(time.Now())...)
+	out = append(out, a.expiring(time.Now(), expiryWarning)...)
 	if a.engine.Stats().Stalled() {
 		out = append(out, "a loop is stalled: see the log")
 	}
@@ -224,16 +225,65 @@ func (a *appliance) troubled() (n int32) {
 	return n
 }
 
-// expiryWarning is how long before a certificate's end status begins to say so: two weeks leave time for a manual renewal.
-const expiryWarning = 14 * 24 * time.Hour
+// unserved names the pools that have backends of which none takes requests, and what keeps them out.
+func unserved(backends []*lbdv1.BackendStatus) (out []string) {
+	kept, taken := map[string]map[string]int{}, map[string]bool{}
+	for _, b := range backends {
+		if b.GetEligible() {
+			taken[b.GetPool()] = true
+		}
+		if kept[b.GetPool()] == nil {
+			kept[b.GetPool()] = map[string]int{}
+		}
+		kept[b.GetPool()][keptOutBy(b)]++
+	}
+	for pool, reasons := range kept {
+		if taken[pool] {
+			continue
+		}
+		var parts []string
+		for _, reason := range slices.Sorted(maps.Keys(reasons)) {
+			parts = append(parts, fmt.Sprintf("%d %s", reasons[reason], reason))
+		}
+		out = append(out, fmt.Sprintf("pool %s: no backend takes requests: %s", pool, strings.Join(parts, ", ")))
+	}
+	return out
+}
 
-func (a *appliance) expiring(now time.Time) []string {
+// keptOutBy puts in words why a backend takes no requests; what an operator said comes first, as only he can take it back.
+func keptOutBy(b *lbdv1.BackendStatus) string {
+	switch {
+	case b.GetState() == lbdv1.BackendState_BACKEND_STATE_DRAIN:
+		return "drained by operators"
+	case b.GetState() == lbdv1.BackendState_BACKEND_STATE_MAINTENANCE:
+		return "in maintenance"
+	case b.GetWeight() == 0:
+		return "of weight 0"
+	case strings.HasPrefix(b.GetIneligibleReason(), "no address"):
+		return "without an address"
+	case strings.HasPrefix(b.GetIneligibleReason(), "ejected"):
+		return "ejected"
+	case strings.HasPrefix(b.GetIneligibleReason(), "down"):
+		return "down"
+	}
+	return "not ready"
+}
+
+const (
+	// expiryWarning is how long before a certificate's end status begins to say so: two weeks leave time for a manual renewal.
+	expiryWarning = 14 * 24 * time.Hour
+	// expirySoon is when the doctor does: most renew by themselves a month ahead, so that this one has missed its turn.
+	expirySoon = 30 * 24 * time.Hour
+)
+
+// expiring says which certificates have ended, or will in less than a while.
+func (a *appliance) expiring(now time.Time, within time.Duration) []string {
 	var out []string
 	for c := range a.certificates.Current().All() {
 		switch left := c.NotAfter().Sub(now); {
 		case left < 0:
 			out = append(out, fmt.Sprintf("certificates/%s expired at %s", c.Name(), c.NotAfter().UTC().Format(time.RFC3339)))
-		case left < expiryWarning:
+		case left < within:
 			out = append(out, fmt.Sprintf("certificates/%s expires at %s", c.Name(), c.NotAfter().UTC().Format(time.RFC3339)))
 		}
 	}

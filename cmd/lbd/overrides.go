@@ -17,6 +17,8 @@ type override struct {
 	since  time.Time // of the state
 	cutOff bool
 	weight *int32
+	// stateBy and weightBy say who said so and why: for events alone, nothing that is served depends on them.
+	stateBy, weightBy string
 }
 
 // overrides are those in force, by pool and address.
@@ -46,11 +48,21 @@ func (in overrides) add(o *lbdv1.Override) {
 	set := in[o.GetPool()][o.GetAddress()]
 	switch what := o.GetWhat().(type) {
 	case *lbdv1.Override_Weight:
-		set.weight = &what.Weight
+		set.weight, set.weightBy = &what.Weight, saidBy(o)
 	case *lbdv1.Override_State:
 		set.state, set.since, set.cutOff = backendStates[what.State], o.GetCreateTime().AsTime(), o.GetCloseConnections()
+		set.stateBy = saidBy(o)
 	}
 	in[o.GetPool()][o.GetAddress()] = set
+}
+
+// saidBy is an override's author and, if there is one, its reason.
+func saidBy(o *lbdv1.Override) string {
+	by := ", by " + o.GetAuthor()
+	if o.GetReason() != "" {
+		by += " (" + o.GetReason() + ")"
+	}
+	return by
 }
 
 var backendStates = map[lbdv1.BackendState]lb.BackendState{
@@ -110,17 +122,17 @@ func (a *appliance) tellOverrides(now overrides, moved map[string]bool) {
 	}
 }
 
-// String is what an event says of it.
+// String is what an event says of it: "drains, by uid 1000 (new disk); weight 3, by root".
 func (o override) String() string {
 	var parts []string
 	switch o.state {
 	case lb.Drain:
-		parts = append(parts, "drains")
+		parts = append(parts, "drains"+o.stateBy)
 	case lb.InMaintenance:
-		parts = append(parts, "in maintenance")
+		parts = append(parts, "in maintenance"+o.stateBy)
 	}
 	if o.weight != nil {
-		parts = append(parts, fmt.Sprintf("weight %d", *o.weight))
+		parts = append(parts, fmt.Sprintf("weight %d%s", *o.weight, o.weightBy))
 	}
-	return strings.Join(parts, ", ")
+	return strings.Join(parts, "; ")
 }

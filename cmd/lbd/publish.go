@@ -68,6 +68,9 @@ func (a *appliance) publish() {
 	a.storeListeners(next, touched, table)
 	a.tellOverrides(set, moved)
 	a.current = next
+	if touches(touched, state.Pools) {
+		maps.DeleteFunc(a.down, func(pool string, _ map[string]bool) bool { _, ok := next.pools[pool]; return !ok })
+	}
 	clock.ended("store")
 	a.prove(touched)
 	clock.ended("prove")
@@ -182,11 +185,14 @@ func (a *appliance) newTable(c *compiled) (*lb.Table, error) {
 
 // servePool gives a pool its backends: those that the server knows keep connections, counters and health.
 func (a *appliance) servePool(next *compiled, p pool) pool {
+	down := map[string]bool{}
 	for i := range p.backends {
 		b := &p.backends[i]
 		status, _ := a.prober.Status(b.checkKey)
 		b.down = b.check != nil && !status.State.Eligible()
+		down[b.address] = b.down
 	}
+	a.down[p.config.Name] = down
 	p.served = a.server.NewPool(next.serveConfig(p))
 	for _, b := range p.backends { // also those that the pool has had before: their check may be another one
 		a.server.SetEligible(p.config.Name, b.key, !b.down)

@@ -164,6 +164,7 @@ func newAppliance(cfg config, log *slog.Logger, node *cluster.Node, k keys) (*ap
 		terminator:   terminator,
 		resolver:     newResolver(log),
 		current:      newCompiled(),
+		down:         map[string]map[string]bool{},
 		bound:        map[string]listener{},
 		refused:      map[state.Key]rpc.Refusal{},
 		choice:       choice,

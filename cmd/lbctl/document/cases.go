@@ -53,11 +53,10 @@ func ParseCases(f File) ([]Case, []Problem) {
 		p.problem(syntaxPosition(f, err), "%s", syntaxMessage(f, err))
 	default:
 		p.list(n.Content[0], "the file", p.parseCase)
-		if empty := len(n.Content[0].Content) == 0; empty && len(p.problems) == 0 {
-			p.failed(n.Content[0], noCases)
-		}
 		if err := d.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
 			p.problem(Position{f.Name, 1, 1}, "cases are one YAML document, not several")
+		} else if len(p.cases)+len(p.problems) == 0 {
+			p.failed(n.Content[0], noCases)
 		}
 	}
 	slices.SortStableFunc(p.problems, func(a, b Problem) int {

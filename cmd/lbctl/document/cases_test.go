@@ -39,10 +39,10 @@ func TestCases(t *testing.T) {
 		"7:3: error: `expect` is missing",
 		"8:3: error: `request.url` is missing",
 		"9:75: error: `status` must be a whole number",
-		"10:29: error: `url` must be http://HOST[:PORT]/PATH or https://…, not `e.test`",
-		"10:45: error: `method` must be a method such as GET, not ``",
-		"10:60: error: `client_ip` must be an IP address, not `here`",
-		"10:85: error: `action` must be one of forward, redirect, respond, maintenance, denied, refused, not `forwarded`",
+		"10:30: error: `url` must be http://HOST[:PORT]/PATH or https://…, not `e.test`",
+		"10:46: error: `method` must be a method such as GET, not ``",
+		"10:61: error: `client_ip` must be an IP address, not `here`",
+		"10:87: error: `action` must be one of forward, redirect, respond, maintenance, denied, refused, not `forwarded`",
 		"11:3: error: a case must be a mapping of expect, name, request",
 	}
 	if strings.Join(got, "\n") != strings.Join(want, "\n") {

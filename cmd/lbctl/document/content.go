@@ -1,10 +1,13 @@
 package document
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
 	"path/filepath"
+	"strings"
+	"unicode/utf8"
 
 	"go.yaml.in/yaml/v3"
 
@@ -50,6 +53,11 @@ func (s *Source) ReadContents(readFile func(path string, bytesMax int) ([]byte, 
 				s.failed(c.at, c.path, fmt.Sprintf("file %s: %v", quote(path), cause(err)))
 				continue
 			}
+			if fault := PEMFault(text, path, strings.HasSuffix(c.path, ".key")); fault != "" {
+				s.failed(c.at, c.path, fmt.Sprintf("file %s %s", quote(path), fault))
+				continue
+			}
+			s.read[c.path] = "file " + quote(path)
 			c.message.Source = &lbdv1.Content_Inline{Inline: string(text)}
 		case *lbdv1.Content_Env:
 			text, ok := getenv(from.Env)
@@ -60,10 +68,32 @@ func (s *Source) ReadContents(readFile func(path string, bytesMax int) ([]byte, 
 				s.failed(c.at, c.path, fmt.Sprintf("environment variable %s is not set", quote(from.Env)))
 				continue
 			}
+			s.read[c.path] = "environment variable " + quote(from.Env)
 			c.message.Source = &lbdv1.Content_Inline{Inline: text}
 		}
 	}
 }
+
+// PEMFault says why a file cannot be a chain, key or bundle at all; empty: it may be one. What is no text could not even be
+// sent.
+func PEMFault(text []byte, path string, key bool) string {
+	command := "x509"
+	if key {
+		command = "pkey"
+	}
+	switch binary := !utf8.Valid(text) || bytes.IndexByte(text, 0) >= 0; {
+	case len(bytes.TrimSpace(bytes.TrimPrefix(text, []byte("\ufeff")))) == 0:
+		return "is empty"
+	case binary && text[0] == derSequence:
+		return fmt.Sprintf("is not PEM: `openssl %s -inform DER -in %s -out F.pem` makes PEM of DER", command, path)
+	case binary:
+		return "is not PEM, which is text and begins with -----BEGIN"
+	}
+	return ""
+}
+
+// derSequence is the first byte of every certificate and key in DER (X.690, section 8.9).
+const derSequence = 0x30
 
 // cause is an error without the path that the message names already.
 func cause(err error) error {

@@ -39,6 +39,10 @@ func (d *decoder) message(n *yaml.Node, m protoreflect.Message, path string) boo
 		return false
 	}
 	fields := m.Descriptor().Fields()
+	if path == "" && holdsCases(n) {
+		d.failed(n, path, "this is a list of cases, no document: `lbctl test` reads it")
+		return false
+	}
 	if n.Kind != yaml.MappingNode {
 		d.failed(n, path, fmt.Sprintf("%s must be a mapping%s", subject(path), among(" of", names(fields))))
 		return false
@@ -55,6 +59,19 @@ func (d *decoder) message(n *yaml.Node, m protoreflect.Message, path string) boo
 		d.content(n, m.Interface().(*lbdv1.Content), path)
 	}
 	return true
+}
+
+// holdsCases tells whether a file looks like one for ParseCases.
+func holdsCases(n *yaml.Node) bool {
+	if n.Kind != yaml.SequenceNode || len(n.Content) == 0 || n.Content[0].Kind != yaml.MappingNode {
+		return false
+	}
+	for i := 0; i < len(n.Content[0].Content); i += 2 {
+		if key := n.Content[0].Content[i].Value; key == "request" || key == "expect" {
+			return true
+		}
+	}
+	return false
 }
 
 // field decodes one field of a message.

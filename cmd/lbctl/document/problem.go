@@ -60,7 +60,7 @@ func (s *Source) Report(violations []*lbdv1.Violation) []Problem {
 			Position: s.Position(v.GetField()),
 			Warning:  v.GetSeverity() == lbdv1.Severity_SEVERITY_WARNING,
 			Field:    v.GetField(),
-			Message:  sentence(v),
+			Message:  s.sentence(v),
 		})
 	}
 	slices.SortStableFunc(all, s.byPosition)
@@ -124,11 +124,14 @@ func parent(path string) string {
 }
 
 // predicate matches descriptions that are read after their field's path, as in "is required".
-var predicate = regexp.MustCompile(`^(is|are|has|have|holds|must|needs|cannot|says) `)
+var predicate = regexp.MustCompile(`^(is|are|has|have|holds|must|needs|cannot|says|keeps|leaves|serves) `)
 
 // sentence is a description that can stand without the path of its field.
-func sentence(v *lbdv1.Violation) string {
+func (s *Source) sentence(v *lbdv1.Violation) string {
 	if predicate.MatchString(v.GetDescription()) {
+		if read, ok := s.read[strings.TrimSuffix(v.GetField(), ".inline")]; ok {
+			return read + " " + v.GetDescription()
+		}
 		return subject(v.GetField()) + " " + v.GetDescription()
 	}
 	return v.GetDescription()

@@ -1,6 +1,7 @@
 package document
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"regexp"
@@ -91,6 +92,11 @@ func (d *decoder) integer(n *yaml.Node, fd protoreflect.FieldDescriptor, path st
 		bits = 64
 	}
 	v, err := strconv.ParseInt(n.Value, 10, bits)
+	if errors.Is(err, strconv.ErrRange) {
+		most := int64(math.MaxInt64) >> (64 - bits)
+		d.failed(n, path, fmt.Sprintf("%s must be a whole number from %d to %d, not %s", subject(path), -most-1, most, quote(n.Value)))
+		return protoreflect.Value{}, false
+	}
 	if err != nil || n.ShortTag() != "!!int" {
 		return protoreflect.Value{}, false
 	}

@@ -74,6 +74,7 @@ func TestDefaultsOfComments(t *testing.T) {
 		"route.forward.retry.per_try_timeout":      "none",
 		"route.forward.pools.weight":               "1",
 		"route.respond.status":                     "",
+		"route.error_pages.content_type":           `"text/html; charset=utf-8"`,
 		"cluster_settings.allow_loopback_backends": "false",
 	} {
 		if got := Default(field(path)); got != want {

@@ -49,7 +49,9 @@ type Source struct {
 	// A file was no YAML: what the rules say of the rest would be guesses.
 	unreadable bool
 	// Contents to be read from elsewhere.
-	contents    []content
+	contents []content
+	// What messages call the text of those that were read, by their path.
+	read        map[string]string
 	aliasValues int
 }
 
@@ -111,6 +113,7 @@ func newSource(files []File) *Source {
 		places:   map[string]place{},
 		unread:   map[string]bool{},
 		holders:  map[string]bool{},
+		read:     map[string]string{},
 	}
 	for i, f := range files {
 		s.files[f.Name] = i

@@ -798,7 +798,7 @@ type DiffResponse struct {
 	// Empty: nothing.
 	Changes  []*Change    `protobuf:"bytes,2,rep,name=changes,proto3" json:"changes,omitempty"`
 	Warnings []*Violation `protobuf:"bytes,3,rep,name=warnings,proto3" json:"warnings,omitempty"`
-	// Overrides that touch backends of the changed pools: apply leaves them.
+	// Overrides of the document's pools: apply leaves them.
 	Overrides     []*Override `protobuf:"bytes,4,rep,name=overrides,proto3" json:"overrides,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
