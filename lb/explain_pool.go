@@ -23,9 +23,8 @@ type BackendExplanation struct {
 	Name  string
 	Takes bool // new requests
 	// Why is as in PoolBackendStats.
-	Why string
-	// Weight counts now: less than what is configured while it starts slowly, 0 if it takes no requests.
-	Weight float64
+	Why    string
+	Weight int // as in PoolBackendStats, also while it starts slowly or takes no requests
 }
 
 // Explain tells which backend a request with these header fields from this client would get just now. It takes no turn: where
@@ -35,7 +34,7 @@ func (p *Pool) Explain(headers []Header, client netip.Addr) *PoolExplanation {
 	e := &PoolExplanation{FailOpen: c.failOpen}
 	for i, m := range p.members {
 		e.Backends = append(e.Backends, BackendExplanation{
-			Name: m.backend.name, Takes: c.seats[i].takes, Why: p.explain(c, i), Weight: c.seats[i].weight(m),
+			Name: m.backend.name, Takes: c.seats[i].takes, Why: p.explain(c, i), Weight: m.weight,
 		})
 	}
 	m := p.explainBound(c, headers, e)

@@ -23,9 +23,9 @@ func TestPoolExplain(t *testing.T) {
 	e := p.Explain(nil, client)
 	var why []string
 	for _, b := range e.Backends {
-		why = append(why, fmt.Sprintf("%s %v %s %.0f", b.Name, b.Takes, b.Why, b.Weight))
+		why = append(why, fmt.Sprintf("%s %v %s %d", b.Name, b.Takes, b.Why, b.Weight))
 	}
-	want := "a false no address 0; b false maintenance 0; c false drains 0; d false weight 0 0; e false backup 0; f false down 0; g true  1"
+	want := "a false no address 1; b false maintenance 1; c false drains 1; d false weight 0 0; e false backup 1; f false down 1; g true  1"
 	if got := strings.Join(why, "; "); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}

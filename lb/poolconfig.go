@@ -54,7 +54,7 @@ type BackendTLS struct {
 	Key string
 }
 
-// Queue bounds the requests that wait for a connection to one backend.
+// Queue bounds the requests of the pool that wait for a connection to one backend; those of other pools there do not count.
 type Queue struct {
 	Length  int
 	Timeout time.Duration

@@ -246,15 +246,20 @@ func TestRollback(t *testing.T) {
 		"no owner":            {&lbdv1.RollbackRequest{}, codes.InvalidArgument},
 		"a negative revision": {&lbdv1.RollbackRequest{Owner: "web", To: proto.Int64(-1)}, codes.InvalidArgument},
 		"an unknown owner":    {&lbdv1.RollbackRequest{Owner: "wep"}, codes.NotFound},
-		"another's revision":  {&lbdv1.RollbackRequest{Owner: "web", To: proto.Int64(4)}, codes.NotFound},
+		"no revision":         {&lbdv1.RollbackRequest{Owner: "web", To: proto.Int64(99)}, codes.NotFound},
 		"another's change":    {&lbdv1.RollbackRequest{Owner: "web"}, codes.Aborted},
 	} {
 		if _, err := r.config.Rollback(r.ctx(), test.req); failureOf(t, err).code != test.code {
 			t.Errorf("roll back with %s: %v, want %v", what, err, test.code)
 		}
 	}
+	// Another owner's revision is a moment; nothing of this owner's is newer.
+	answer, err := r.config.Rollback(r.ctx(), &lbdv1.RollbackRequest{Owner: "web", To: proto.Int64(4)})
+	if err != nil || len(answer.GetChanges()) > 0 {
+		t.Errorf("rolled back: %v, %v", answer, err)
+	}
 	// What was taken over stays with who took it.
-	answer, err := r.config.Rollback(r.ctx(), &lbdv1.RollbackRequest{Owner: "api"})
+	answer, err = r.config.Rollback(r.ctx(), &lbdv1.RollbackRequest{Owner: "api"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -36,9 +36,9 @@ trust_bundles:
   - { name: c, ca: { file: t.pem } }
 `)
 	o := lbctl("", "validate", "-f", document)
-	o.wants(t, 3, "", ":4:37: error: file `"+der+"` is not PEM: `openssl x509 ")
-	o.wants(t, 3, "", ":4:59: error: file `"+der+"` is not PEM: `openssl pkey ")
-	o.wants(t, 3, "", ":6:26: error: file `"+der+"` is not PEM: `openssl x509 ")
+	o.wants(t, 3, "", ":4:38: error: file `"+der+"` is not PEM: `openssl x509 ")
+	o.wants(t, 3, "", ":4:60: error: file `"+der+"` is not PEM: `openssl pkey ")
+	o.wants(t, 3, "", ":6:28: error: file `"+der+"` is not PEM: `openssl x509 ")
 	o.wants(t, 3, "", ": error: file `"+text+"` h")
 }
 

@@ -220,7 +220,7 @@ func explain(out *lbdv1.TestRouteResponse, e *lb.Explanation, t *routeTest) {
 	p := e.Pool.Explain(t.probe.Headers, e.Client)
 	out.Backend, out.BackendReason = p.Backend, p.Reason
 	for _, b := range p.Backends {
-		out.Backends = append(out.Backends, &lbdv1.BackendDecision{Address: b.Name, Eligible: b.Takes, Reason: b.Why, Weight: int32(b.Weight + 0.5)})
+		out.Backends = append(out.Backends, &lbdv1.BackendDecision{Address: b.Name, Eligible: b.Takes, Reason: b.Why, Weight: int32(b.Weight)})
 	}
 }
 

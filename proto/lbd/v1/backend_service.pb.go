@@ -183,7 +183,7 @@ type BackendStatus struct {
 	// The last failure; empty if there was none.
 	LastError string `protobuf:"bytes,6,opt,name=last_error,json=lastError,proto3" json:"last_error,omitempty"`
 	Weight    int32  `protobuf:"varint,7,opt,name=weight,proto3" json:"weight,omitempty"`
-	// Requests in flight.
+	// Requests in flight there, of all pools; none that wait for a connection.
 	InFlight               int64 `protobuf:"varint,8,opt,name=in_flight,json=inFlight,proto3" json:"in_flight,omitempty"`
 	IdleConnections        int64 `protobuf:"varint,9,opt,name=idle_connections,json=idleConnections,proto3" json:"idle_connections,omitempty"`
 	RequestsTotal          int64 `protobuf:"varint,10,opt,name=requests_total,json=requestsTotal,proto3" json:"requests_total,omitempty"`
@@ -198,7 +198,7 @@ type BackendStatus struct {
 	Backup           bool   `protobuf:"varint,17,opt,name=backup,proto3" json:"backup,omitempty"`
 	// Open connections to it, idle ones included.
 	Connections int64 `protobuf:"varint,18,opt,name=connections,proto3" json:"connections,omitempty"`
-	// Requests that wait for one.
+	// Requests of this pool that wait for one.
 	Queued         int64 `protobuf:"varint,19,opt,name=queued,proto3" json:"queued,omitempty"`
 	EjectionsTotal int64 `protobuf:"varint,20,opt,name=ejections_total,json=ejectionsTotal,proto3" json:"ejections_total,omitempty"`
 	// While it is ejected.

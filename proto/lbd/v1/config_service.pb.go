@@ -1681,7 +1681,7 @@ type RollbackRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Required.
 	Owner string `protobuf:"bytes,1,opt,name=owner,proto3" json:"owner,omitempty"`
-	// The owner's revision to go back to. Absent: the one before the newest.
+	// The revision to go back to, whosever it is: the owner's changes after it are undone. Absent: all but the owner's newest stay.
 	To           *int64 `protobuf:"varint,2,opt,name=to,proto3,oneof" json:"to,omitempty"`
 	RequestId    string `protobuf:"bytes,3,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	Message      string `protobuf:"bytes,4,opt,name=message,proto3" json:"message,omitempty"`

@@ -2230,7 +2230,8 @@ func (x *BackendTls) GetClientCertificate() string {
 // PoolConnections bound the connections to each backend, on each node, over all its loops.
 type PoolConnections struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// 1 to 1048576; default: no limit. What comes beyond waits in the queue.
+	// 1 to 1048576; default: no limit. Compared with all connections there, also those of other pools with the same address and TLS. What comes
+	// beyond waits in the queue, or is refused (503) where there is none.
 	MaxPerBackend int32 `protobuf:"varint,1,opt,name=max_per_backend,json=maxPerBackend,proto3" json:"max_per_backend,omitempty"`
 	// Kept without a request. 0 (none) to 1048576; default 4096.
 	IdlePerBackend *int32 `protobuf:"varint,2,opt,name=idle_per_backend,json=idlePerBackend,proto3,oneof" json:"idle_per_backend,omitempty"`
@@ -2312,7 +2313,7 @@ func (x *PoolConnections) GetAge() *durationpb.Duration {
 // Queue holds requests that wait for a backend's connection, first come first served.
 type Queue struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// At a time, for each backend of the pool on each node. 1 to 100000; default 100. Answer beyond: 503 at once.
+	// At a time, of this pool's requests, for each backend on each node. 1 to 100000; default 100. Answer beyond: 503 at once.
 	Length int32 `protobuf:"varint,1,opt,name=length,proto3" json:"length,omitempty"`
 	// 10ms to 10m; default 2s. Answer beyond: 503.
 	Timeout       *durationpb.Duration `protobuf:"bytes,2,opt,name=timeout,proto3" json:"timeout,omitempty"`
