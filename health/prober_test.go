@@ -131,8 +131,11 @@ func TestA40Siblings(t *testing.T) {
 		} {
 			for _, answer := range step.answers {
 				n.set(address, answer)
-				time.Sleep(5 * time.Second)
+				for asked := n.dialled(address); n.dialled(address) == asked; { // once, however the interval is jittered
+					time.Sleep(100 * time.Millisecond)
+				}
 			}
+			synctest.Wait()
 			wantState(t, p, check, step.want)
 		}
 	})

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -225,7 +226,9 @@ func TestShow(t *testing.T) {
 }
 
 func TestWatch(t *testing.T) {
-	end := func() error { return nil }
+	var end atomic.Pointer[func() error]
+	ends := func(f func() error) { end.Store(&f) }
+	ends(func() error { return nil })
 	node := &fakeNode{}
 	node.watch = func(r *lbdv1.WatchRequest, s grpc.ServerStreamingServer[lbdv1.WatchResponse]) error {
 		pool := &lbdv1.Resource{Owner: "web", Revision: 3, Spec: &lbdv1.Resource_Pool{Pool: &lbdv1.Pool{Name: "shop"}}}
@@ -236,7 +239,7 @@ func TestWatch(t *testing.T) {
 				return err
 			}
 		}
-		if err := end(); err != nil {
+		if err := (*end.Load())(); err != nil {
 			return err
 		}
 		<-s.Context().Done()
@@ -252,9 +255,9 @@ func TestWatch(t *testing.T) {
 		`{"action":"CREATE","resource":{"owner":"web","revision":3,"pool":{"name":"shop"}},"name":"shop","revision":7}`+"\n", "")
 	lbctl("", "watch", "pools", "-o", "yaml").wants(t, 2, "", "a line for each change")
 	lbctl("", "watch", "pool/shop", "--owner", "web").wants(t, 2, "", "--owner")
-	end = func() error { return status.Error(codes.Unavailable, "this node is stopping") }
+	ends(func() error { return status.Error(codes.Unavailable, "this node is stopping") })
 	lbctl("", "watch", "pools").wants(t, 7, "deleted", "this node is stopping")
-	end = func() error { return syscall.Kill(syscall.Getpid(), syscall.SIGINT) }
+	ends(func() error { return syscall.Kill(syscall.Getpid(), syscall.SIGINT) })
 	if o := lbctl("", "watch", "pools"); o.code != 130 || o.stderr != "error: interrupted\n" { // it may have shown nothing yet
 		t.Errorf("interrupted: exit %d, %s", o.code, o.stderr)
 	}

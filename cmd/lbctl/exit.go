@@ -138,7 +138,7 @@ func plainly(cmd *cobra.Command, err error) string {
 	if names, ok := strings.CutPrefix(text, "required flag(s) "); ok {
 		return missing(cmd, strings.TrimSuffix(names, " not set"))
 	}
-	if n, _ := fmt.Sscanf(text, "invalid argument %q for %q flag:", &word, &flag); n == 2 {
+	if n, _ := fmt.Sscanf(text, "invalid argument %q for %q flag:", &word, &flag); n == 2 && strings.Contains(flag, "--") { // else it is about a verb's argument
 		flag = flag[strings.Index(flag, "--")+2:]
 		return fmt.Sprintf("--%s takes %s, not %q", flag, takenBy(cmd, flag, text), word)
 	}
