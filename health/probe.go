@@ -15,6 +15,8 @@ type Status struct {
 	LastCheck time.Time
 	// LastError is the last failure's words; it stays after a recovery. Empty if there was none.
 	LastError string
+	// LastErrorTime is when that was; zero if there was none.
+	LastErrorTime time.Time
 	// Transitions are the last eight changes of state, oldest first.
 	Transitions []Transition
 }
@@ -38,6 +40,7 @@ type probe struct {
 	since       time.Time
 	lastCheck   time.Time
 	lastError   string
+	lastErrorAt time.Time
 	transitions []Transition
 
 	due   time.Time
@@ -61,7 +64,7 @@ func (b *probe) inherit(old *probe) {
 	b.given = true
 	b.since = old.since
 	b.lastCheck = old.lastCheck
-	b.lastError = old.lastError
+	b.lastError, b.lastErrorAt = old.lastError, old.lastErrorAt
 	b.transitions = old.transitions
 }
 
@@ -71,7 +74,7 @@ func (b *probe) restore(s Saved) {
 	b.given = true
 	b.since = s.Since
 	b.lastCheck = s.LastCheck
-	b.lastError = s.LastError
+	b.lastError, b.lastErrorAt = s.LastError, s.LastErrorTime
 }
 
 // move changes what is dialled, and reports whether it did. The state stays and is then decided at the fast pace.
@@ -91,7 +94,7 @@ func (b *probe) observe(err error, now time.Time) bool {
 	b.lastCheck = now
 	b.results++
 	if err != nil {
-		b.lastError = err.Error()
+		b.lastError, b.lastErrorAt = err.Error(), now
 	}
 	if !b.tracker.Observe(err == nil) {
 		return false
@@ -123,14 +126,15 @@ func (b *probe) interval() time.Duration {
 
 func (b *probe) status() Status {
 	if b.tracker.State() == Down && b.lastError == "" {
-		return Status{State: Down, Since: b.since, LastCheck: b.lastCheck, LastError: startsDown}
+		return Status{State: Down, Since: b.since, LastCheck: b.lastCheck, LastError: startsDown, LastErrorTime: b.since}
 	}
 	return Status{
-		State:       b.tracker.State(),
-		Since:       b.since,
-		LastCheck:   b.lastCheck,
-		LastError:   b.lastError,
-		Transitions: slices.Clone(b.transitions),
+		State:         b.tracker.State(),
+		Since:         b.since,
+		LastCheck:     b.lastCheck,
+		LastError:     b.lastError,
+		LastErrorTime: b.lastErrorAt,
+		Transitions:   slices.Clone(b.transitions),
 	}
 }
 

@@ -79,7 +79,7 @@ func TestLife(t *testing.T) {
 
 		got, _ := p.Status(check.Key())
 		at := func(seconds int) time.Time { return began.Add(time.Duration(seconds) * time.Second) }
-		want := Status{State: Up, Since: at(25), LastCheck: at(25), LastError: "status 503, want 2xx, 3xx", Transitions: []Transition{
+		want := Status{State: Up, Since: at(25), LastCheck: at(25), LastError: "status 503, want 2xx, 3xx", LastErrorTime: at(15), Transitions: []Transition{
 			{At: at(0), State: Up}, {At: at(15), State: Down, Cause: "status 503, want 2xx, 3xx"}, {At: at(25), State: Up},
 		}}
 		if fmt.Sprint(got) != fmt.Sprint(want) {
@@ -518,7 +518,7 @@ func TestStartDown(t *testing.T) {
 		n.set(address, ok)
 		check := Check{Address: address, Start: Down, Rise: 3, Interval: time.Minute}
 		p := start(t, n, check)
-		if s, _ := p.Status(check.Key()); s.State != Down || s.LastError != startsDown {
+		if s, _ := p.Status(check.Key()); s.State != Down || s.LastError != startsDown || !s.LastErrorTime.Equal(s.Since) {
 			t.Errorf("before the first check: %v", s)
 		}
 		<-p.Flipped()
@@ -529,7 +529,7 @@ func TestStartDown(t *testing.T) {
 		wantState(t, p, check, Down)
 		time.Sleep(100 * time.Millisecond)
 		wantState(t, p, check, Up)
-		if s, _ := p.Status(check.Key()); s.LastError != "" {
+		if s, _ := p.Status(check.Key()); s.LastError != "" || !s.LastErrorTime.IsZero() {
 			t.Errorf("after: %v", s)
 		}
 	})

@@ -14,6 +14,8 @@ type Saved struct {
 	Since     time.Time `json:"since"`
 	LastCheck time.Time `json:"last_check"`
 	LastError string    `json:"last_error,omitempty"`
+	// LastErrorTime is zero if there was no error, and where an older process did not write it.
+	LastErrorTime time.Time `json:"last_error_time,omitzero"`
 	// At is when Snapshot was called. The zero value is for a process that may end without a word: the state is what it was when that
 	// happened, however long it had not changed before.
 	At time.Time `json:"at"`
@@ -27,7 +29,9 @@ func (p *Prober) Snapshot() []Saved {
 	all := make([]Saved, 0, len(p.probes))
 	for key, b := range p.probes {
 		if s := b.tracker.State(); s != Unknown && !b.lastCheck.IsZero() {
-			all = append(all, Saved{Key: key, State: s, Since: b.since, LastCheck: b.lastCheck, LastError: b.lastError, At: now})
+			all = append(all, Saved{
+				Key: key, State: s, Since: b.since, LastCheck: b.lastCheck, LastError: b.lastError, LastErrorTime: b.lastErrorAt, At: now,
+			})
 		}
 	}
 	slices.SortFunc(all, func(a, b Saved) int { return strings.Compare(string(a.Key), string(b.Key)) })

@@ -43,7 +43,8 @@ func TestRestart(t *testing.T) {
 		}
 		second.Set(byKey(dead, good, hangs, changed))
 		after, _ := second.Status(dead.Key())
-		if after.State != Down || !after.Since.Equal(before.Since) || !after.LastCheck.Equal(before.LastCheck) || after.LastError != "connect: connection refused" {
+		if after.State != Down || !after.Since.Equal(before.Since) || !after.LastCheck.Equal(before.LastCheck) || after.LastError != "connect: connection refused" ||
+			before.LastErrorTime.IsZero() || !after.LastErrorTime.Equal(before.LastErrorTime) {
 			t.Errorf("before %v\nafter  %v", before, after)
 		}
 		for check, want := range map[*Check]State{&good: Up, &hangs: Unknown, &changed: Unknown} {

@@ -455,3 +455,50 @@ func TestLongParts(t *testing.T) {
 		}
 	})
 }
+
+// TestMaintenancePage: a maintenance with a page of its own shows that, and not the route's error page, which is for what goes wrong.
+func TestMaintenancePage(t *testing.T) {
+	onEngines(t, func(t *testing.T, kind string) {
+		closed := func(m Maintenance) *Maintenance {
+			m.RetryAfter = 10 * time.Minute
+			return &m
+		}
+		pages := []ErrorPage{{Status: []string{"503"}, Body: "wrong"}}
+		n := start(t, setup{kind: kind, backends: []netip.AddrPort{lbtest.Closed(t)}, routes: together(
+			RouteConfig{Name: "json", Hosts: []string{"json.test"}, Forward: toPool("p"), ErrorPages: pages,
+				Maintenance: closed(Maintenance{Body: `{"back":"at six","id":"{request_id}","code":{status}}`, ContentType: "application/json"})},
+			RouteConfig{Name: "html", Hosts: []string{"html.test"}, Redirect: &Redirect{Scheme: "https"}, ErrorPages: pages, Maintenance: closed(Maintenance{Body: "<h1>Back at six</h1>"})},
+			RouteConfig{Name: "page", Hosts: []string{"page.test"}, Forward: toPool("p"), ErrorPages: pages, Maintenance: closed(Maintenance{})},
+			RouteConfig{Name: "open", Hosts: []string{"open.test"}, Forward: toPool("p"), ErrorPages: []ErrorPage{{Status: []string{"5xx"}, Body: "{status}"}},
+				Maintenance: closed(Maintenance{Body: "not for them", Bypass: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}})},
+		)})
+		c := n.dial()
+		for _, tc := range []struct{ host, kind, body string }{
+			{"json.test", "application/json", `{"back":"at six","id":"ID","code":503}`},
+			{"html.test", "text/html; charset=utf-8", "<h1>Back at six</h1>"},
+			{"page.test", "text/html; charset=utf-8", "wrong"},
+		} {
+			for _, method := range []string{"GET", "HEAD"} {
+				c.say(method + " /a HTTP/1.1\r\nHost: " + tc.host + "\r\nAccept: text/html\r\n\r\n")
+				resp, body := c.answer(method)
+				id := resp.Header.Get("X-Request-Id")
+				want := strings.ReplaceAll(tc.body, "ID", id)
+				if resp.StatusCode != 503 || resp.Header.Get("Retry-After") != "600" || resp.Header.Get("Content-Type") != tc.kind ||
+					resp.Header.Get("Cache-Control") != "no-store" || resp.ContentLength != int64(len(want)) || resp.Close || len(id) != 32 {
+					t.Errorf("%s %s: %d %v", method, tc.host, resp.StatusCode, resp.Header)
+				}
+				if method == "HEAD" {
+					want = ""
+				}
+				if body != want {
+					t.Errorf("%s %s: %q, want %q", method, tc.host, body, want)
+				}
+				if r := n.want(503, Denied); r.Detail != "maintenance" {
+					t.Errorf("detail %s", r.Detail)
+				}
+			}
+		}
+		c.say("GET / HTTP/1.1\r\nHost: open.test\r\n\r\n")
+		c.expect("GET", 502, "502")
+	})
+}

@@ -44,16 +44,6 @@ func (p *plan) refuses(req *http1.Request, client func() netip.Addr) *fault {
 	return nil
 }
 
-// compile makes the rule ready to be asked. Once: lists may be long.
-func (a *AddressRule) compile() {
-	a.once.Do(func() { a.allow, a.deny = newNetworks(a.Allow), newNetworks(a.Deny) })
-}
-
-// permits reports whether a client is served. Who is denied is not, even if allowed too.
-func (a *AddressRule) permits(client netip.Addr) bool {
-	return !a.deny.has(client) && (!a.Closed || a.allow.has(client))
-}
-
 // enterLimits takes a place under each of the route's limits, or none.
 func (x *exchange) enterLimits() *fault {
 	for _, c := range x.route.concurrency {

@@ -46,7 +46,8 @@ func TestNoAllocationOfRoutes(t *testing.T) {
 		BodyBytesMax:    100,
 	}
 	pool := PoolConfig{MaxPerBackend: 2, Queue: &Queue{Length: 1, Timeout: time.Second}}
-	noAllocation(t, setup{routes: onMain(everything), pool: pool})
+	listener := ListenerConfig{ResponseHeaders: HeaderChanges{Remove: []string{"server"}, Set: []Header{{"X-A", "a"}}}}
+	noAllocation(t, setup{routes: onMain(everything), pool: pool, listener: listener})
 }
 
 func noAllocation(t *testing.T, cfg setup) {

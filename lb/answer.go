@@ -129,10 +129,12 @@ func statusText(status int) string {
 // errorBody is HTML for who asks for it, else JSON. Both hold fixed words only, and the request's id.
 func (x *exchange) errorBody(f *fault) (kind string, body []byte) {
 	text := strconv.Itoa(f.status) + " " + statusText(f.status)
-	if x.route != nil {
-		if page := x.route.errorPage(f.status); page != nil {
-			return page.kind, page.body(f.status, x.rec.RequestID)
-		}
+	page := f.page
+	if page == nil && x.route != nil {
+		page = x.route.errorPage(f.status)
+	}
+	if page != nil {
+		return page.kind, page.body(f.status, x.rec.RequestID)
 	}
 	id := string(x.rec.RequestID)
 	if accept, _ := x.req.Fields.Get("accept"); bytes.Contains(accept, []byte("text/html")) {
@@ -160,9 +162,7 @@ func (x *exchange) sendOwn(status int, fields, body []byte) *fault {
 	out = append(out, x.rec.RequestID...)
 	out = append(out, "\r\n"...)
 	out = append(out, fields...)
-	if x.route != nil {
-		out = x.route.response.Edit(out, fieldsFrom)
-	}
+	out = x.route.responseAfter(x.form.response).Edit(out, fieldsFrom)
 	if status != 204 && status != 304 {
 		out = append(out, "Content-Length: "...)
 		out = strconv.AppendInt(out, int64(len(body)), 10)

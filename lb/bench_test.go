@@ -33,7 +33,7 @@ func BenchmarkCount(b *testing.B) {
 	done := make(chan struct{})
 	engine.Go(func(t *loop.Task) {
 		defer close(done)
-		x := newExchange(s)
+		x := newExchange(s, 0)
 		x.t, x.client = t, &clientConn{listener: s.listeners["main"]}
 		x.route, _ = s.table.Load().lookup("main", asked("a.test", "/"), false)
 		x.rec = Record{Time: t.Now().Add(-3 * time.Millisecond), Status: 200}

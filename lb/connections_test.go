@@ -191,7 +191,12 @@ func TestManyConnections(t *testing.T) {
 			})
 			visited <- seen
 		})
-		if seen := <-visited; seen != many-1 {
+		// On goroutines the two may go only after the visit has come by.
+		late := 0
+		if kind != "epoll" {
+			late = 1
+		}
+		if seen := <-visited; seen < many-1 || seen > many-1+late {
 			t.Errorf("%d of %d seen", seen, many-1)
 		}
 	})

@@ -49,7 +49,8 @@ const (
 // the order in which they are asked. Those for other hosts come last.
 func (t *Table) contenders(listener string, req *http1.Request, trusted bool) []contender {
 	var all []contender
-	for age, r := range t.routes {
+	for age := range t.routes {
+		r := &t.routes[age]
 		if r.listener != listener {
 			continue
 		}

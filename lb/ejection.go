@@ -15,6 +15,10 @@ func (x *exchange) judge(f *fault) {
 	if failed && p.measures() {
 		m.backend.load.Fail(x.t.Now().UnixMilli())
 	}
+	// A status says something only where it counts.
+	if failed && (p.ejection != nil || f != nil && f != faultStatus) {
+		m.last.Store(newFailure(x.t.Now(), f, x.resp.Status))
+	}
 	switch {
 	case p.ejection == nil:
 	case failed:
@@ -45,8 +49,31 @@ func (s *Server) eject(p *Pool, m *member) {
 	row := m.row.Add(1)
 	pause := p.ejection.BaseTime * time.Duration(min(row, ejectionRowMax))
 	m.ejectedUntil = now.Add(pause)
-	p.tell(now, BackendEjected, m, fmt.Sprintf("%d errors in a row: no requests for %v", failed, pause))
+	p.tell(now, BackendEjected, m, fmt.Sprintf("%d errors in a row, the last: %s; no requests for %v", failed, m.last.Load().words(), pause))
 	m.backend.refreshPools(now)
+}
+
+// EndEjection ends the ejection of a pool's backend with that key before its time, and reports whether there was one. The next one
+// is as short as a first one. It may be called from any goroutine but a loop's.
+func (s *Server) EndEjection(pool, key string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p := s.pools[pool]
+	if p == nil {
+		return false
+	}
+	for _, m := range p.members {
+		if m.backend.key != key || m.ejectedUntil.IsZero() {
+			continue
+		}
+		now := s.now()
+		m.restore()
+		m.row.Store(0) // whoever says so has mended it
+		p.tell(now, BackendRestored, m, "takes requests again: its ejection was ended by an operator")
+		m.backend.refreshPools(now)
+		return true
+	}
+	return false
 }
 
 // maySpare reports whether the pool can do without one more: it is not the last that takes requests, and no more are out than

@@ -3,6 +3,7 @@ package lb
 import (
 	"fmt"
 	"net/netip"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -34,6 +35,17 @@ func (j *journal) take() []string {
 	}
 	j.events = nil
 	return words
+}
+
+// messages is the text of all events since the last take.
+func (j *journal) messages() string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	var all []string
+	for _, e := range j.events {
+		all = append(all, e.Message)
+	}
+	return strings.Join(all, "; ")
 }
 
 // sickly answers 200 while it is well, else it does what sick does.
@@ -68,12 +80,18 @@ func TestEjection(t *testing.T) {
 	for name, sick := range sicknesses {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			onEngines(t, func(t *testing.T, kind string) { ejects(t, kind, sick) })
+			onEngines(t, func(t *testing.T, kind string) { ejects(t, kind, name, sick) })
 		})
 	}
 }
 
-func ejects(t *testing.T, kind string, sick func(*lbtest.Conn)) {
+// sicknessWords are what an operator hears of them.
+var sicknessWords = map[string]string{
+	"500": "status 500", "599": "status 599", "reset": "no answer: connection reset by peer", "closed": "no answer: connection closed",
+	"truncated": "answer ended early", "garbage": "answer: bad_version", "silent": "no answer in time",
+}
+
+func ejects(t *testing.T, kind, name string, sick func(*lbtest.Conn)) {
 	var ill atomic.Bool
 	ill.Store(true)
 	bad, good := lbtest.New(t, sickly(&ill, sick)), lbtest.New(t, lbtest.OK("ok"))
@@ -94,6 +112,13 @@ func ejects(t *testing.T, kind string, sick func(*lbtest.Conn)) {
 	}
 	ask(6)
 	eventually(t, "the ejection", func() bool { return n.poolBackend(0).Ejections == 1 })
+	last := sicknessWords[name]
+	if got, want := events.messages(), "3 errors in a row, the last: "+last+"; no requests for 1h0m0s"; got != want {
+		t.Errorf("message %q, want %q", got, want)
+	}
+	if b := n.poolBackend(0); b.LastFailure != last || time.Since(b.LastFailureTime) > patience || n.poolBackend(1).LastFailure != "" {
+		t.Errorf("last failure %q at %v", b.LastFailure, b.LastFailureTime)
+	}
 	if got := fmt.Sprint(events.take()); got != fmt.Sprintf("[backend_ejected %v]", bad.Addr()) {
 		t.Errorf("events %s", got)
 	}
@@ -141,6 +166,65 @@ func TestEjectionRow(t *testing.T) {
 	if left := n.poolBackend(0).EjectedUntil.Sub(clock.now()).Round(time.Second); left != time.Minute {
 		t.Errorf("after a success it lasts %v", left)
 	}
+}
+
+// TestEndEjection: an operator's word ends an ejection before its time, in that pool alone; what was counted begins anew.
+func TestEndEjection(t *testing.T) {
+	n, clock, fail, _ := tried(t, 3)
+	var events journal
+	n.Server.options.OnEvent = events.add
+	if n.EndEjection("p", "a") || n.EndEjection("p", "none") || n.EndEjection("none", "a") || events.messages() != "" {
+		t.Errorf("ended what there is not: %s", events.messages())
+	}
+	for range 3 { // each would be longer than the one before
+		fail(0, 2)
+		if left := n.poolBackend(0).EjectedUntil.Sub(clock.now()).Round(time.Second); left != time.Minute {
+			t.Fatalf("ejected for %v", left)
+		}
+		events.take()
+		if !n.EndEjection("p", "a") {
+			t.Fatal("nothing to end")
+		}
+		if got := events.messages(); got != "takes requests again: its ejection was ended by an operator" {
+			t.Errorf("message %q", got)
+		}
+		if got := fmt.Sprint(events.take()); got != "[backend_restored a]" {
+			t.Errorf("events %s", got)
+		}
+		b := n.poolBackend(0)
+		if !b.Takes || !b.EjectedUntil.IsZero() || b.LastFailure != "status 500" {
+			t.Errorf("not back: %+v", b)
+		}
+	}
+	clock.pass(n, time.Minute)
+	if got := events.take(); len(got) != 0 {
+		t.Errorf("its time is over, and it is told again: %v", got)
+	}
+	fail(0, 1)
+	if b := n.poolBackend(0); !b.Takes {
+		t.Errorf("old errors count: %+v", b)
+	}
+}
+
+// TestLastFailure: a pool that does not eject remembers what was no answer, but not a status: there it is none of its business.
+func TestLastFailure(t *testing.T) {
+	onEngines(t, func(t *testing.T, kind string) {
+		bad := lbtest.New(t, lbtest.Answer("HTTP/1.1 500 No\r\nContent-Length: 0\r\n\r\n"))
+		n := start(t, setup{kind: kind, backends: []netip.AddrPort{bad.Addr()}, unlogged: true})
+		c := n.dial()
+		c.say(get("/"))
+		c.expect("GET", 500, "")
+		if b := n.poolBackend(0); b.LastFailure != "" || !b.LastFailureTime.IsZero() {
+			t.Errorf("a status: %+v", b)
+		}
+		n = start(t, setup{kind: kind, backends: []netip.AddrPort{lbtest.Closed(t)}, unlogged: true})
+		c = n.dial()
+		c.say(get("/"))
+		c.expectStatus(502)
+		if b := n.poolBackend(0); b.LastFailure != "connect: connection refused" || b.LastFailureTime.IsZero() {
+			t.Errorf("a refused connection: %q at %v", b.LastFailure, b.LastFailureTime)
+		}
+	})
 }
 
 // TestKeeper: time alone brings an ejected backend back; nobody has to ask.

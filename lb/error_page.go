@@ -25,7 +25,7 @@ func newErrorPages(cfgs []ErrorPage) ([]errorPage, error) {
 	var pages []errorPage
 	for i := range cfgs {
 		cfg := &cfgs[i]
-		p := errorPage{kind: cmp.Or(cfg.ContentType, "text/html; charset=utf-8"), pieces: pagePieces(cfg.Body)}
+		p := *newErrorPage(cfg.ContentType, cfg.Body)
 		for _, text := range cfg.Status {
 			if class, ok := strings.CutSuffix(strings.ToLower(text), "xx"); ok && (class == "4" || class == "5") {
 				p.classes[class[0]-'0'] = true
@@ -40,6 +40,10 @@ func newErrorPages(cfgs []ErrorPage) ([]errorPage, error) {
 		pages = append(pages, p)
 	}
 	return pages, nil
+}
+
+func newErrorPage(kind, body string) *errorPage {
+	return &errorPage{kind: cmp.Or(kind, "text/html; charset=utf-8"), pieces: pagePieces(body)}
 }
 
 func pagePieces(body string) []pagePiece {

@@ -3,6 +3,7 @@ package lb
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -21,11 +22,12 @@ type Explanation struct {
 	Location string // of a redirect
 	Refusal  Reason // of maintenance, denied and refused; else OK
 	Detail   string // the log's, likewise
+	Why      string // more than Detail says, in words: what has denied the client, which limit was passed; often empty
 
 	BackendHost    string // empty: the backend's own name
 	BackendPath    string // with the query
 	RequestHeaders []HeaderChange
-	// ResponseHeaders are done in answers of ours, too.
+	// ResponseHeaders are the listener's and then the route's, without those that the route undoes. They are done in answers of ours, too.
 	ResponseHeaders []HeaderChange
 
 	Pools    []PoolShare
@@ -60,9 +62,10 @@ const otherHostsMax = 10
 
 // Explain answers for a request that comes to the named listener. Nothing is counted, and no turn is taken.
 func (t *Table) Explain(listener string, p *Probe) *Explanation {
-	e := &Explanation{}
+	e := &Explanation{ResponseHeaders: changesOf(&p.ResponseHeaders)}
 	req, f := p.request()
 	if f != nil {
+		e.Why = p.limited(f)
 		return e.refused(f)
 	}
 	e.Request, e.Client = req, p.client(req)
@@ -83,10 +86,13 @@ func (t *Table) Explain(listener string, p *Probe) *Explanation {
 		return e.refused(faultNoRoute)
 	}
 	if r.changes != nil {
-		e.ResponseHeaders = changesOf(&r.changes.response)
+		e.ResponseHeaders = changesAfter(e.ResponseHeaders, &r.changes.response)
 	}
 	f = r.refuses(req, func() netip.Addr { return e.Client })
 	switch {
+	case f == faultDenied:
+		e.Why = r.denial(e.Client)
+		return e.refused(f)
 	case f != nil:
 		return e.refused(f)
 	case r.respond != nil:
@@ -182,6 +188,25 @@ func (e *Explanation) forward(r *route, prefix int, now time.Time) {
 		e.Timeouts = append(e.Timeouts, Setting{"per_try", timeoutWords(t.Try)})
 	}
 	e.Retry = r.retry.words()
+}
+
+// denial says in words who of the plan's address rules denies a client.
+func (p *plan) denial(client netip.Addr) string {
+	for _, a := range p.addresses {
+		if !a.permits(client) {
+			return a.why(client)
+		}
+	}
+	return ""
+}
+
+// changesAfter adds changes to those before them, of which it drops what they undo.
+func changesAfter(before []HeaderChange, then *HeaderChanges) []HeaderChange {
+	all := slices.DeleteFunc(before, func(b HeaderChange) bool {
+		return slices.ContainsFunc(then.Remove, func(name string) bool { return strings.EqualFold(name, b.Name) }) ||
+			slices.ContainsFunc(then.Set, func(h Header) bool { return strings.EqualFold(h.Name, b.Name) })
+	})
+	return append(all, changesOf(then)...)
 }
 
 func changesOf(c *HeaderChanges) []HeaderChange {

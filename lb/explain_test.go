@@ -164,7 +164,7 @@ func TestExplainTakesNoTurn(t *testing.T) {
 			t.Fatalf("%s after %s", next, first)
 		}
 	}
-	r := table.routes[0]
+	r := &table.routes[0]
 	if got := r.pools[r.split.shares.Pick(r.split.turn.Add(1))].name; got != first {
 		t.Errorf("%s was said, %s came", first, got)
 	}

@@ -19,7 +19,8 @@ type fault struct {
 	on     RetryOn // what the route must allow, if retry is elsewhere
 	cause  error   // nil where detail says all
 
-	retryAfter string // seconds, of a 503; empty: the usual
+	retryAfter string     // seconds, of a 503; empty: the usual
+	page       *errorPage // in place of the route's; nil: that
 }
 
 // retry is where another try may succeed.

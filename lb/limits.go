@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"time"
 
+	"lbd/lb/http1"
 	"lbd/lb/loop"
 )
 
@@ -77,6 +78,8 @@ const (
 	// What a queued write may hold while both directions of a connection move: one large buffer in records, of which the first of
 	// a connection are small. Who fills it all the same makes us write without reading (RFC 8446 4.6.3) and is cut off.
 	queuedBytesMax = loop.BulkBytes + loop.BufferBytes
+	// The longest last piece of an answer over TLS that is kept until the farewell is behind it: with that it fits into a buffer.
+	lastBytesMax = loop.BufferBytes / 2
 	// How often it is looked at what a backend has acknowledged of a connection that is to be closed and to have its slot free.
 	settlePause = 5 * time.Millisecond
 	// Backends with room that a request asks whose own has none, before it waits: others may see the same room.
@@ -158,6 +161,14 @@ type Limits struct {
 	ConnectionAge time.Duration // at which no further request is begun; no limit
 	HeadBytes     int           // of a request; 64 KiB
 	Fields        int           // of a request head; 128
+}
+
+// ofHeads are the limits of what a client sends.
+func (l Limits) ofHeads() http1.Limits {
+	return http1.Limits{
+		HeadBytes: cmp.Or(max(l.HeadBytes, 0), http1.DefaultLimits.HeadBytes),
+		Fields:    cmp.Or(max(l.Fields, 0), http1.DefaultLimits.Fields),
+	}
 }
 
 // RouteTimeouts are a route's own. Zero fields mean the defaults; any may be Off.

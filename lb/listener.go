@@ -28,6 +28,9 @@ type ListenerConfig struct {
 	Underscores bool           // backends get X_Forwarded_For and its like as they came
 	DeferAccept bool           // the kernel keeps a connection until its first bytes have come, or for RequestHead; where it cannot: ignored
 	HealthPath  string         // answered by the listener: 200, or 503 while it leaves; empty: none
+
+	// ResponseHeaders are done in every final answer, in our own too, before those of the route.
+	ResponseHeaders HeaderChanges
 }
 
 // listener accepts connections for one name on all its addresses.
@@ -61,6 +64,7 @@ type listenerForm struct {
 	forwarded   bool
 	underscores bool
 	healthPath  string
+	response    *http1.Rules // nil: none
 }
 
 type listenerCounters struct {
@@ -70,11 +74,15 @@ type listenerCounters struct {
 	ended       [reasonCount]atomic.Int64 // by reason
 }
 
-func newForm(cfg *ListenerConfig) *listenerForm {
+func newForm(cfg *ListenerConfig) (*listenerForm, error) {
+	response, err := newRules(&cfg.ResponseHeaders)
+	if err != nil {
+		return nil, fmt.Errorf("response headers: %w", err)
+	}
 	f := &listenerForm{
 		tls:      cfg.TLS,
 		timeouts: cfg.Timeouts.withDefaults(),
-		limits:   http1.DefaultLimits,
+		limits:   cfg.Limits.ofHeads(),
 		max:      listenerConnectionsMax,
 
 		requestsMax: cmp.Or(cfg.Limits.Requests, math.MaxInt),
@@ -84,17 +92,12 @@ func newForm(cfg *ListenerConfig) *listenerForm {
 		forwarded:   cfg.Forwarded,
 		underscores: cfg.Underscores,
 		healthPath:  cfg.HealthPath,
-	}
-	if cfg.Limits.HeadBytes > 0 {
-		f.limits.HeadBytes = cfg.Limits.HeadBytes
-	}
-	if cfg.Limits.Fields > 0 {
-		f.limits.Fields = cfg.Limits.Fields
+		response:    response,
 	}
 	if cfg.Limits.Connections > 0 {
 		f.max = int64(cfg.Limits.Connections)
 	}
-	return f
+	return f, nil
 }
 
 // Listen adds the listener of that name or gives it a new form. Open connections live on and take their next limits from
@@ -107,7 +110,10 @@ func (s *Server) Listen(cfg ListenerConfig) error {
 	if l == nil {
 		l = &listener{name: cfg.Name, server: s, parked: newParkedLists(s.options.Engine.Loops()), unrouted: traffic{listener: cfg.Name}}
 	}
-	form := newForm(&cfg)
+	form, err := newForm(&cfg)
+	if err != nil {
+		return fmt.Errorf("listener %q: %w", cfg.Name, err)
+	}
 	if form.tls && s.options.Terminator == nil {
 		return fmt.Errorf("listener %q: needs TLS, and there is no terminator", cfg.Name)
 	}

@@ -7,7 +7,7 @@ import (
 	"lbd/lb/http1"
 )
 
-// paths are the routes of one host with one priority; next are those of a lower one. Most hosts have one priority, and only
+// paths are the routes of hosts with one priority; next are those of a lower one. Most hosts have one priority, and only
 // plain places, so what they need are fields, and the maps and slices may be nil.
 //
 // The order of questions is that of the rules: exact, prefixes from the longest to "/", regexes, any.
@@ -95,16 +95,17 @@ func (p *paths) isEmpty() bool {
 	return p.next == nil && p.exact == nil && p.prefixes == nil && p.root.route == nil && p.regexes == nil && p.any.route == nil
 }
 
-// add adds a route's matches, with their conditions.
-func (p *paths) add(matches []Match, conditions []*condition, r *route) {
-	p = p.of(r.priority)
-	if len(matches) == 0 {
+// add has a route take what a plan matches.
+func (p *paths) add(plan *plan, r *route) {
+	p.tested = p.tested.with(plan.tested)
+	p = p.of(plan.priority)
+	if len(plan.matches) == 0 {
 		p.any = p.any.with(r, nil)
 	}
-	for i := range matches {
-		m, when := &matches[i], (*condition)(nil)
-		if conditions != nil {
-			when = conditions[i]
+	for i := range plan.matches {
+		m, when := &plan.matches[i], (*condition)(nil)
+		if plan.conditions != nil {
+			when = plan.conditions[i]
 		}
 		prefix := trimSlash(m.Prefix)
 		switch {

@@ -180,6 +180,10 @@ type PoolBackendStats struct {
 	Effective    float64
 	Ejections    int64     // so far, in this pool
 	EjectedUntil time.Time // zero: it is not
+	// LastFailure is how the last try of this pool failed there by the backend's fault, and LastFailureTime when; empty if none has. A status
+	// of 5xx counts in a pool that ejects.
+	LastFailure     string
+	LastFailureTime time.Time
 }
 
 // stats is called under Server.mu.
@@ -191,6 +195,9 @@ func (p *Pool) stats() PoolStats {
 			BackendStats: m.backend.stats(), Weight: m.weight, Backup: m.backup, State: m.state,
 			Queued: int64(m.queue.waiting.Load()), QueueFull: m.queue.full.Load(), QueueTimeouts: m.queue.timeouts.Load(),
 			Ejections: m.ejections, EjectedUntil: m.ejectedUntil,
+		}
+		if last := m.last.Load(); last != nil {
+			b.LastFailure, b.LastFailureTime = last.words(), last.at
 		}
 		if i < len(c.seats) {
 			b.Takes, b.Why, b.Effective = c.seats[i].takes, p.explain(c, i), c.seats[i].weight(m)

@@ -1,6 +1,7 @@
 package lb
 
 import (
+	"fmt"
 	"net/netip"
 	"strings"
 	"time"
@@ -18,10 +19,12 @@ type Probe struct {
 	ClientAddress netip.Addr // of the connection
 	Time          time.Time  // of the request, for cookies that end; now if zero
 
-	// What the listener says: whether it has TLS, whose forwarding it believes, and its health path.
-	TLS        bool
-	Trusted    []netip.Prefix
-	HealthPath string
+	// What the listener says, as in its ListenerConfig. Of Limits only those of a head count.
+	TLS             bool
+	Trusted         []netip.Prefix
+	HealthPath      string
+	Limits          Limits
+	ResponseHeaders HeaderChanges
 }
 
 // request reads the probe's head.
@@ -52,12 +55,20 @@ func (p *Probe) request() (*http1.Request, *fault) {
 		}
 	}
 	req := &http1.Request{}
-	limits := http1.DefaultLimits
-	limits.Fields += len(p.Headers)
+	limits := p.Limits.ofHeads()
 	if _, err := req.Parse([]byte(head.String()), &limits); err != nil {
 		return nil, badRequest(err)
 	}
 	return req, nil
+}
+
+// limited says in words which limits of the listener a head was measured by that is too large for them; else nothing.
+func (p *Probe) limited(f *fault) string {
+	if f.status != 414 && f.status != 431 {
+		return ""
+	}
+	limits := p.Limits.ofHeads()
+	return fmt.Sprintf("the listener takes heads of at most %d fields and %d bytes", limits.Fields, limits.HeadBytes)
 }
 
 // trusted reports whether the probe comes from a proxy of ours.

@@ -69,16 +69,17 @@ func (x *exchange) firstBytes() step {
 // begun starts the record of a request.
 func (x *exchange) begun() {
 	l := x.client.listener
-	x.rec = Record{
-		Time: x.t.Now(), Node: x.server.options.Node, Listener: l.name, Loop: x.t.Loop(), Client: x.client.remote(), TLS: x.client.facts,
-	}
+	r := &x.rec
+	*r = Record{} // in place: a literal with calls in it is made elsewhere and copied
+	r.Time, r.Node, r.Listener, r.Loop = x.t.Now(), x.server.options.Node, l.name, x.t.Loop()
+	r.Client, r.TLS = x.client.remote(), x.client.facts
 	x.closing, x.aborted, x.interim = false, false, false
 	x.tries, x.wantFresh, x.cookies = 0, false, x.cookies[:0]
 	x.route, x.pool, x.member, x.requestBy, x.tryBy = nil, nil, nil, time.Time{}, time.Time{}
 	x.up.done, x.up.bytes, x.up.bytesMax = false, 0, math.MaxInt64
 	x.client.requests++
 	x.client.phase = inRequest
-	x.rec.RequestID = x.requestID()
+	r.RequestID = x.requestID()
 }
 
 // headRead takes from the head what the exchange needs.
@@ -86,8 +87,10 @@ func (x *exchange) headRead() *fault {
 	r := &x.rec
 	r.Head = x.t.Now().Sub(r.Time)
 	r.Target = x.req.Target
-	if id, ok := x.req.Fields.Get("x-request-id"); ok && x.client.trusted(x.form) && isRequestID(id) {
-		r.RequestID = id
+	if x.client.trusted(x.form) {
+		if id, ok := x.req.Fields.Get("x-request-id"); ok && isRequestID(id) {
+			r.RequestID = id
+		}
 	}
 	r.Method, r.Host, r.Path, r.Query, r.Minor = x.req.Method, x.req.Host, x.req.Path, x.req.Query, x.req.Minor
 	if x.server.options.AccessLog != nil {

@@ -111,7 +111,7 @@ func (x *exchange) sendResponse() *fault {
 	x.bindSession()
 	x.reply = http1.ResponseEdit{
 		Framing: framing, Close: x.closing, Minor: x.req.Minor, Date: x.date(), Via: via,
-		Rules: x.route.response, Lines: x.cookies,
+		Rules: x.route.responseAfter(x.form.response), Lines: x.cookies,
 	}
 	if x.out == nil { // the request will not be sent again: its buffer is free
 		x.out, x.first = x.first[:0], nil
@@ -123,7 +123,12 @@ func (x *exchange) sendResponse() *fault {
 		if f != nil {
 			return f
 		}
-		if f := x.put(p); f != nil {
+		if x.closing && x.down.Done() && x.resp.Status != 101 {
+			f = x.putLast(p)
+		} else {
+			f = x.put(p)
+		}
+		if f != nil {
 			return f
 		}
 		x.out = x.out[:0]
@@ -238,6 +243,29 @@ func (x *exchange) put(p []byte) *fault {
 		}
 	}
 	return nil
+}
+
+// putLast writes the end of the connection's last answer. Over TLS the farewell goes with it, in one call and one segment.
+func (x *exchange) putLast(p []byte) *fault {
+	cc := x.client
+	if cc.tls == nil || len(p) > lastBytesMax {
+		return x.put(p)
+	}
+	cc.c.SetCorked(true)
+	_, err := cc.tls.Write(p)
+	if err == nil {
+		err = cc.tls.CloseWrite()
+		cc.c.SetWriteDeadline(time.Time{}) // crypto/tls leaves one in the past
+	}
+	cc.c.SetCorked(false)
+	if err != nil {
+		return clientFault(err, "answer")
+	}
+	if cc.c.Pending() == 0 {
+		return nil
+	}
+	x.lend()
+	return x.drain()
 }
 
 // pieceBytes is how much is written to the client at once; the queue has room for it. Over TLS that is a record: more would save no

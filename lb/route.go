@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"lbd/lb/http1"
@@ -16,6 +17,29 @@ type route struct {
 	*plan
 	listener string
 	traffic  *traffic // from the server, when the table is set
+
+	// The last rules that responseAfter has made.
+	joined atomic.Pointer[joinedRules]
+}
+
+// joinedRules are a listener's rules and, after them, those of a route.
+type joinedRules struct{ listener, both *http1.Rules }
+
+// responseAfter is what changes in the fields of an answer: the listener's changes, then the route's. They are put together once for
+// each form of a listener, by the first request that needs them.
+func (r *route) responseAfter(listener *http1.Rules) *http1.Rules {
+	switch {
+	case r == nil, r.response == nil:
+		return listener
+	case listener == nil:
+		return r.response
+	}
+	if j := r.joined.Load(); j != nil && j.listener == listener {
+		return j.both
+	}
+	both := listener.Then(r.response)
+	r.joined.Store(&joinedRules{listener, both})
+	return both
 }
 
 // plan is a compiled RouteConfig: what happens to the requests that it takes. Immutable but for the turn of a split, and shared by
@@ -25,6 +49,9 @@ type plan struct {
 	hosts    []string
 	matches  []Match
 	priority int
+
+	conditions []*condition // of the matches; nil: none
+	tested     *tested
 
 	pools    []*Pool // with redirect and respond nil: at least one
 	split    *split  // nil: the one pool, always
@@ -50,6 +77,7 @@ func newPlan(cfg *RouteConfig, pools map[string]*Pool) (*plan, error) {
 		name: cfg.Name, hosts: cfg.Hosts, matches: cfg.Matches, priority: cfg.Priority,
 		bodyBytesMax: cmp.Or(cfg.BodyBytesMax, math.MaxInt64), encodedSlash: cfg.EncodedSlash,
 		addresses: cfg.Addresses, concurrency: cfg.Concurrency,
+		conditions: newConditions(cfg.Matches), tested: newTested(cfg.Matches),
 	}
 	err1, err2 := p.planAction(cfg, pools), p.planFields(cfg)
 	if err := errors.Join(err1, err2); err != nil {
@@ -137,9 +165,13 @@ func newMaintenance(cfg *Maintenance) *maintenance {
 	if cfg == nil {
 		return nil
 	}
+	var page *errorPage
+	if cfg.Body != "" {
+		page = newErrorPage(cfg.ContentType, cfg.Body)
+	}
 	seconds := int64((cmp.Or(cfg.RetryAfter, maintenanceRetryAfter) + time.Second - 1) / time.Second)
 	return &maintenance{
 		bypass: newNetworks(cfg.Bypass),
-		fault:  fault{reason: Denied, status: 503, detail: "maintenance", retryAfter: strconv.FormatInt(seconds, 10)},
+		fault:  fault{reason: Denied, status: 503, detail: "maintenance", retryAfter: strconv.FormatInt(seconds, 10), page: page},
 	}
 }

@@ -122,19 +122,30 @@ type ErrorPage struct {
 
 // Maintenance answers 503 for all but some clients.
 type Maintenance struct {
-	RetryAfter time.Duration
-	Bypass     []netip.Prefix
+	RetryAfter  time.Duration
+	Bypass      []netip.Prefix
+	Body        string // as an ErrorPage's; empty: the route's error page for 503
+	ContentType string // of Body; "text/html; charset=utf-8"
 }
 
 // AddressRule says which clients are served. Immutable and shared by the routes that name one policy.
 type AddressRule struct {
-	Policy string // its name, for explanations
-	Allow  []netip.Prefix
-	Deny   []netip.Prefix
-	Closed bool // whoever is not in Allow is denied
+	Policy     string // its name, for explanations
+	Allow      []netip.Prefix
+	Deny       []netip.Prefix
+	AllowLists []AddressList
+	DenyLists  []AddressList
+	DenyExcept []netip.Prefix // not touched by Deny and DenyLists
+	Closed     bool           // whoever is in neither Allow nor AllowLists is denied
 
-	once        sync.Once
-	allow, deny networks
+	once                sync.Once
+	allow, deny, except networks
+}
+
+// AddressList is a set of networks with a name.
+type AddressList struct {
+	Name     string
+	Networks []netip.Prefix
 }
 
 // Concurrency bounds the requests in flight of the routes that share it, over all loops. The publisher keeps one for each policy by name

@@ -2,8 +2,10 @@ package lb
 
 import (
 	"context"
+	crand "crypto/rand"
 	"crypto/tls"
 	"log/slog"
+	"math/rand/v2"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -66,6 +68,7 @@ type shard struct {
 	active  []*exchange
 	date    httpDate
 	clients clientList
+	random  *rand.ChaCha8
 	_       [64]byte
 }
 
@@ -85,6 +88,9 @@ func NewServer(options Options) *Server {
 	}
 	for i := range s.shards {
 		s.shards[i].clients.init()
+		var seed [32]byte
+		crand.Read(seed[:])
+		s.shards[i].random = rand.NewChaCha8(seed)
 	}
 	if s.log == nil {
 		s.log = slog.Default()

@@ -117,7 +117,7 @@ func (n *node) spread(p *Pool, requests int, hold bool) map[*Backend]int {
 	n.Server.options.Engine.Go(func(t *loop.Task) {
 		defer close(done)
 		for i := range requests {
-			x := newExchange(n.Server)
+			x := newExchange(n.Server, 0)
 			x.t, x.pool = t, p
 			x.pool.hashOn = HashOn{Header: "x-client"}
 			x.req.Reset()

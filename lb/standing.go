@@ -9,13 +9,14 @@ import (
 // change that keeps both.
 //
 //	up <----------------------------> down          by health, address and the operator's word
-//	 |  errors in a row   the time is over
+//	 |  errors in a row   the time is over, or the operator's word
 //	 +----------> ejected ----------> up, slowly
 type standing struct {
 	// Written by the loops; while requests succeed they are only read.
 	errors atomic.Int32 // requests in a row that have failed
 	row    atomic.Int32 // ejections without a success since
 	out    atomic.Bool  // ejected: results of what is still under way say nothing new
+	last   atomic.Pointer[failure]
 	queue  queueShare
 
 	// Under Server.mu.
@@ -31,9 +32,8 @@ type standing struct {
 // look brings the standing up to date with the moment, and says whether an ejection has ended by it.
 func (m *member) look(p *Pool, now time.Time) (restored bool) {
 	if !m.ejectedUntil.IsZero() && (p.ejection == nil || !now.Before(m.ejectedUntil)) {
-		m.ejectedUntil, restored = time.Time{}, true
-		m.errors.Store(0)
-		m.out.Store(false)
+		m.restore()
+		restored = true
 	}
 	up := !m.down && m.ejectedUntil.IsZero() && m.state != InMaintenance && m.backend.address.Load().IsValid()
 	if up && !m.up && !m.fresh {
@@ -47,6 +47,13 @@ func (m *member) look(p *Pool, now time.Time) (restored bool) {
 		m.cut = false
 	}
 	return restored
+}
+
+// restore ends an ejection.
+func (m *member) restore() {
+	m.ejectedUntil = time.Time{}
+	m.errors.Store(0)
+	m.out.Store(false)
 }
 
 // ramp is the part of its weight that counts while it starts slowly: from a tenth to the whole, 1.

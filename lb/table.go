@@ -4,17 +4,20 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
+	"strconv"
 
 	"lbd/lb/http1"
 )
 
 // Table leads from a listener and a request's head to a route. Immutable; a lookup allocates nothing, and takes the same time
-// with one host as with 100,000. What a host's routes demand besides plain paths costs time only there.
+// with one host as with 100,000, but for what the memory takes. What a host's routes demand besides plain paths costs time only there.
 type Table struct {
 	listeners map[string]*hosts
+	forms     []paths // of hosts; those with one route share theirs
 	pools     []*Pool
-	routes    []*route // each once for each of its listeners, oldest first
+	routes    []route // each once for each of its listeners, oldest first
 }
 
 // NewTable compiles routes, given oldest first: where two cannot be told apart the older one wins. It fails on a route
@@ -24,7 +27,13 @@ func NewTable(routes []RouteConfig, pools []*Pool) (*Table, error) {
 	for _, p := range pools {
 		byName[p.name] = p
 	}
-	t := &Table{listeners: newHosts(routes), pools: slices.Clone(pools)}
+	size := 0
+	for i := range routes {
+		size += len(routes[i].Listeners)
+	}
+	// There are pointers to routes, so they stay where they are.
+	t := &Table{listeners: newHosts(routes), pools: slices.Clone(pools), routes: make([]route, 0, size)}
+	forms := make(plainForms)
 	var errs []error
 	for i := range routes {
 		p, err := newPlan(&routes[i], byName)
@@ -32,27 +41,86 @@ func NewTable(routes []RouteConfig, pools []*Pool) (*Table, error) {
 			errs = append(errs, fmt.Errorf("route %q: %w", routes[i].Name, err))
 			continue
 		}
-		t.add(routes[i].Listeners, p)
+		t.add(routes[i].Listeners, p, forms)
 	}
 	return t, errors.Join(errs...)
 }
 
-func (t *Table) add(listeners []string, p *plan) {
-	conditions, tested := newConditions(p.matches), newTested(p.matches)
+func (t *Table) add(listeners []string, p *plan, forms plainForms) {
+	form := uint32(0)
+	if len(p.hosts) > 0 {
+		form = t.formOf(p, forms)
+	}
 	for _, name := range listeners {
-		r := &route{plan: p, listener: name}
-		t.routes = append(t.routes, r)
-		h := t.listeners[name]
+		t.routes = append(t.routes, route{plan: p, listener: name})
+		r, h := uint32(len(t.routes)-1), t.listeners[name]
 		if len(p.hosts) == 0 {
-			h.any.add(p.matches, conditions, r)
-			h.any.tested = h.any.tested.with(tested)
+			h.any.add(p, &t.routes[r])
 		}
 		for _, host := range p.hosts {
-			paths := h.of(host)
-			paths.add(p.matches, conditions, r)
-			paths.tested = paths.tested.with(tested)
+			in, name := h.of(host)
+			t.addHost(in, name, hostEntry{form, r})
 		}
 	}
+}
+
+// itsRoute stands for the one route of a host.
+var itsRoute = &route{plan: &plan{name: "the route of the host"}}
+
+// manyRoutes, as the route of a host, says that it has several, and a form of its own that holds them.
+const manyRoutes = math.MaxUint32
+
+// plainForms are the forms of hosts with one route, by what it matches. Most routes match the same as others, and a form that many hosts
+// share is always in the processor's caches.
+type plainForms map[string]uint32
+
+// formOf returns the form of hosts that have only this route.
+func (t *Table) formOf(p *plan, forms plainForms) uint32 {
+	key, plain := p.matchKey()
+	if form, ok := forms[key]; ok && plain {
+		return form
+	}
+	form := uint32(len(t.forms))
+	t.forms = append(t.forms, paths{})
+	t.forms[form].add(p, itsRoute)
+	if plain {
+		forms[key] = form
+	}
+	return form
+}
+
+// matchKey is the same for plans that match the same; plain says that there is one.
+func (p *plan) matchKey() (key string, plain bool) {
+	if p.conditions != nil {
+		return "", false
+	}
+	for i := range p.matches {
+		m := &p.matches[i]
+		if m.Regex != nil {
+			return "", false
+		}
+		key += strconv.Quote(m.Exact) + strconv.Quote(m.Prefix)
+	}
+	return key, true
+}
+
+func (t *Table) addHost(in *hostIndex, name string, own hostEntry) {
+	there, found := in.find([]byte(name))
+	switch {
+	case !found:
+		in.put(name, own)
+		return
+	case there.route == own.route: // named twice
+		return
+	case there.route != manyRoutes:
+		first := &t.routes[there.route]
+		there = hostEntry{uint32(len(t.forms)), manyRoutes}
+		t.forms = append(t.forms, paths{})
+		t.forms[there.form].add(first.plan, first)
+		in.put(name, there)
+	}
+	r := &t.routes[own.route]
+	t.forms[there.form].add(r.plan, r)
 }
 
 // lookup returns the route of a request, nil if there is none, and how much of the path was the prefix that matched (noPrefix: it
@@ -64,16 +132,28 @@ func (t *Table) lookup(listener string, req *http1.Request, trusted bool) (*rout
 		return nil, noPrefix
 	}
 	host := req.Host
-	if r, prefix := h.exact[string(host)].lookup(req, trusted); r != nil {
-		return r, prefix
-	}
-	// A wildcard stands for one label, so there is one suffix to try.
-	if dot := bytes.IndexByte(host, '.'); dot > 0 {
-		if r, prefix := h.wildcard[string(host[dot+1:])].lookup(req, trusted); r != nil {
+	if e, ok := h.exact.find(host); ok {
+		if r, prefix := t.ask(e, req, trusted); r != nil {
 			return r, prefix
 		}
 	}
+	// A wildcard stands for one label, so there is one suffix to try.
+	if dot := bytes.IndexByte(host, '.'); dot > 0 {
+		if e, ok := h.wildcard.find(host[dot+1:]); ok {
+			if r, prefix := t.ask(e, req, trusted); r != nil {
+				return r, prefix
+			}
+		}
+	}
 	return h.any.lookup(req, trusted)
+}
+
+func (t *Table) ask(e hostEntry, req *http1.Request, trusted bool) (*route, int) {
+	r, prefix := t.forms[e.form].lookup(req, trusted)
+	if r == itsRoute {
+		r = &t.routes[e.route]
+	}
+	return r, prefix
 }
 
 // tooLong returns a fault if a request has a part that is too long for what lookup would ask of it.
@@ -82,14 +162,16 @@ func (t *Table) tooLong(listener string, req *http1.Request, trusted bool) *faul
 	if h == nil {
 		return nil
 	}
-	asked := []*paths{h.exact[string(req.Host)], nil, &h.any}
+	asked := append(make([]*paths, 0, 3), &h.any)
+	if e, ok := h.exact.find(req.Host); ok {
+		asked = append(asked, &t.forms[e.form])
+	}
 	if dot := bytes.IndexByte(req.Host, '.'); dot > 0 {
-		asked[1] = h.wildcard[string(req.Host[dot+1:])]
+		if e, ok := h.wildcard.find(req.Host[dot+1:]); ok {
+			asked = append(asked, &t.forms[e.form])
+		}
 	}
 	for _, p := range asked {
-		if p == nil {
-			continue
-		}
 		if f := p.tested.tooLong(req, trusted); f != nil {
 			return f
 		}
@@ -99,49 +181,46 @@ func (t *Table) tooLong(listener string, req *http1.Request, trusted bool) *faul
 
 // hosts are the routes of one listener.
 type hosts struct {
-	exact    map[string]*paths
-	wildcard map[string]*paths // by what follows "*."
+	exact    hostIndex
+	wildcard hostIndex // by what follows "*."
 	any      paths
 }
 
-// newHosts makes room for all hosts at once: a map that grows is filled again and again.
+// newHosts makes room for all hosts at once.
 func newHosts(routes []RouteConfig) map[string]*hosts {
-	type count struct{ exact, wildcard int }
-	counts := make(map[string]*count)
+	type size struct{ names, octets int }
+	type sizes struct{ exact, wildcard size }
+	all := make(map[string]*sizes)
 	for i := range routes {
 		for _, name := range routes[i].Listeners {
-			c := counts[name]
-			if c == nil {
-				c = &count{}
-				counts[name] = c
+			s := all[name]
+			if s == nil {
+				s = &sizes{}
+				all[name] = s
 			}
 			for _, host := range routes[i].Hosts {
+				of := &s.exact
 				if isWildcard(host) {
-					c.wildcard++
-				} else {
-					c.exact++
+					of = &s.wildcard
 				}
+				of.names++
+				of.octets += len(host)
 			}
 		}
 	}
-	all := make(map[string]*hosts, len(counts))
-	for name, c := range counts {
-		all[name] = &hosts{exact: make(map[string]*paths, c.exact), wildcard: make(map[string]*paths, c.wildcard)}
+	made := make(map[string]*hosts, len(all))
+	for name, s := range all {
+		made[name] = &hosts{exact: newHostIndex(s.exact.names, s.exact.octets), wildcard: newHostIndex(s.wildcard.names, s.wildcard.octets)}
 	}
-	return all
+	return made
 }
 
-func (h *hosts) of(host string) *paths {
-	in := h.exact
+// of returns the index that a route's host belongs to, and its name there.
+func (h *hosts) of(host string) (*hostIndex, string) {
 	if isWildcard(host) {
-		in, host = h.wildcard, host[2:]
+		return &h.wildcard, host[2:]
 	}
-	p := in[host]
-	if p == nil {
-		p = &paths{}
-		in[host] = p
-	}
-	return p
+	return &h.exact, host
 }
 
 func isWildcard(host string) bool { return len(host) > 2 && host[:2] == "*." }

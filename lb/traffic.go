@@ -164,7 +164,8 @@ type trafficKey struct{ listener, route string }
 // The caller holds mu.
 func (s *Server) adopt(t *Table) {
 	next := make(map[trafficKey]*traffic, len(t.routes))
-	for _, r := range t.routes {
+	for i := range t.routes {
+		r := &t.routes[i]
 		key := trafficKey{r.listener, r.name}
 		tr := next[key]
 		if tr == nil {

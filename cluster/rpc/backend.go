@@ -55,13 +55,16 @@ func (s *backendService) WatchStatus(req *lbdv1.WatchStatusRequest, stream grpc.
 	}
 }
 
-// SetState says what is wanted of a backend; READY ends what was said.
+// SetState says what is wanted of a backend; READY ends what was said, and what this node has found out by requests.
 func (s *backendService) SetState(ctx context.Context, req *lbdv1.SetStateRequest) (*lbdv1.SetStateResponse, error) {
 	set := &lbdv1.Override{
 		Pool: req.GetPool(), Address: req.GetAddress(), What: &lbdv1.Override_State{State: req.GetState()},
 		Reason: req.GetReason(), ExpireTime: req.GetExpireTime(), CloseConnections: req.GetCloseConnections(),
 	}
 	inForce, err := s.set(ctx, set, req.GetRequestId())
+	if err == nil && req.GetState() == lbdv1.BackendState_BACKEND_STATE_READY {
+		s.observer.EndEjection(req.GetPool(), state.NormalAddress(req.GetAddress()))
+	}
 	return &lbdv1.SetStateResponse{Overrides: inForce}, err
 }
 

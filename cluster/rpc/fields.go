@@ -17,7 +17,7 @@ func withFields(before, after *state.State, changes []*lbdv1.Change) []*lbdv1.Ch
 	left := fieldsBytesMax
 	for i, c := range changes {
 		key := state.Key{Kind: state.Kind(c.GetKind()), Name: c.GetName()}
-		out[i] = &lbdv1.Change{Action: c.GetAction(), Kind: c.GetKind(), Name: c.GetName()}
+		out[i] = &lbdv1.Change{Action: c.GetAction(), Kind: c.GetKind(), Name: c.GetName(), TakenFrom: c.GetTakenFrom()}
 		if left <= 0 {
 			continue
 		}

@@ -268,6 +268,91 @@ func TestRollback(t *testing.T) {
 	}
 }
 
+// One revision in the middle is undone, and what came after it stays.
+func TestRollbackOnly(t *testing.T) {
+	r := newRig(t)
+	r.mustApply(owner("web"), web()...)
+	r.mustApply(owner("web"), pool("shop", "192.0.2.9:80"), pool("new", "192.0.2.8:80"))
+	r.mustApply(owner("web"), pool("after", "192.0.2.7:80"))
+
+	req := &lbdv1.RollbackRequest{Owner: "web", Only: proto.Int64(2), ValidateOnly: true}
+	rehearsed, err := r.config.Rollback(r.ctx(), req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := changesOf(rehearsed.GetChanges()); got != "delete pools/new, update pools/shop" || r.store.State().Revision() != 3 || len(rehearsed.GetChanges()[1].GetFields()) == 0 {
+		t.Errorf("dry run: %q at revision %d", got, r.store.State().Revision())
+	}
+	// A retry is answered as the first call, also when what it undid has been changed since.
+	req = &lbdv1.RollbackRequest{Owner: "web", Only: proto.Int64(2), RequestId: "r", Message: "too slow"}
+	for range 2 {
+		answer, err := r.config.Rollback(r.ctx(), req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if answer.GetRevision() != 4 || changesOf(answer.GetChanges()) != "delete pools/new, update pools/shop" {
+			t.Errorf("undone: %v", answer)
+		}
+		r.mustApply(owner("web"), pool("shop", "192.0.2.6:80"))
+	}
+	if _, kept := r.store.State().Get(state.Pools, "after"); !kept {
+		t.Error("what came after is gone")
+	}
+	_, err = r.config.Rollback(r.ctx(), &lbdv1.RollbackRequest{Owner: "web", Only: proto.Int64(4)})
+	if f := failureOf(t, err); f.code != codes.Aborted || f.reason != "CHANGED_LATER" || !strings.Contains(f.message, "pools/shop was changed by revision 5 of owner `web`") {
+		t.Errorf("undo what was changed later: %v", f)
+	}
+	for what, test := range map[string]struct {
+		req  *lbdv1.RollbackRequest
+		code codes.Code
+	}{
+		"both":              {&lbdv1.RollbackRequest{Owner: "web", Only: proto.Int64(2), To: proto.Int64(2)}, codes.InvalidArgument},
+		"no revision":       {&lbdv1.RollbackRequest{Owner: "web", Only: proto.Int64(0)}, codes.InvalidArgument},
+		"none that is kept": {&lbdv1.RollbackRequest{Owner: "web", Only: proto.Int64(99)}, codes.NotFound},
+		"another's":         {&lbdv1.RollbackRequest{Owner: "api", Only: proto.Int64(2)}, codes.NotFound},
+	} {
+		if _, err := r.config.Rollback(r.ctx(), test.req); failureOf(t, err).code != test.code {
+			t.Errorf("undo with %s: %v, want %v", what, err, test.code)
+		}
+	}
+}
+
+// From whom a resource was taken over is in the answer, in a difference and in the history.
+func TestTakenFrom(t *testing.T) {
+	r := newRig(t)
+	r.mustApply(owner("web"), pool("shop", "192.0.2.1:80"), pool("gone", "192.0.2.1:80"))
+	over := owner("api")
+	over.TakeOver = true
+	taken := func(what string, changes []*lbdv1.Change, want string) {
+		t.Helper()
+		var got []string
+		for _, c := range changes {
+			got = append(got, changesOf([]*lbdv1.Change{c})+" "+c.GetTakenFrom())
+		}
+		if strings.Join(got, ", ") != want {
+			t.Errorf("%s: %q, want %q", what, strings.Join(got, ", "), want)
+		}
+	}
+	requests := append(r.request(over, pool("shop", "192.0.2.1:80"), pool("mine", "192.0.2.2:80")), deletes("pools/gone"))
+	want := "delete pools/gone web, create pools/mine , update pools/shop web"
+	shown, err := r.diff(requests)
+	if err != nil {
+		t.Fatal(err)
+	}
+	taken("difference", shown.GetChanges(), want)
+	made, err := r.send(requests)
+	if err != nil {
+		t.Fatal(err)
+	}
+	taken("answer", made.GetChanges(), want)
+	got, err := r.config.GetRevision(r.ctx(), &lbdv1.GetRevisionRequest{Number: made.GetRevision()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	taken("revision", got.GetRevision().GetChanges(), want)
+	taken("later", r.mustApply(owner("api"), pool("shop", "192.0.2.3:80")).GetChanges(), "update pools/shop ")
+}
+
 // A rollback that was made of another state than it meets changes nothing.
 func TestRollbackLosesARace(t *testing.T) {
 	r := newRig(t)
@@ -310,6 +395,17 @@ func TestRollbackCertificates(t *testing.T) {
 	after, _ := r.store.State().Get(state.Certificates, "a")
 	if !proto.Equal(before.GetMaterial(), after.GetMaterial()) {
 		t.Error("the certificate came back with other content")
+	}
+	r.mustApply(owner("web"), pool("between", "192.0.2.1:80"))
+	if _, err = r.config.Rollback(r.ctx(), &lbdv1.RollbackRequest{Owner: "web", Only: proto.Int64(3)}); err != nil {
+		t.Errorf("undo alone, to a newer leaf: %v", err)
+	}
+	_, err = r.config.Rollback(r.ctx(), &lbdv1.RollbackRequest{Owner: "web", Only: proto.Int64(5)})
+	if f := failureOf(t, err); f.code != codes.FailedPrecondition || f.reason != "OLDER_CERTIFICATE" {
+		t.Errorf("undo alone, to an expired leaf: %v", f)
+	}
+	if _, err = r.config.Rollback(r.ctx(), &lbdv1.RollbackRequest{Owner: "web", Only: proto.Int64(5), AllowOlderCertificates: true}); err != nil {
+		t.Fatal(err)
 	}
 	// To the newer one there is nothing to ask.
 	if _, err = r.config.Rollback(r.ctx(), &lbdv1.RollbackRequest{Owner: "web"}); err != nil {

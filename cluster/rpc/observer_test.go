@@ -23,6 +23,8 @@ type fakeObserver struct {
 	more     chan struct{}
 	// asked is the last request that was passed on.
 	asked any
+	// restored are the backends whose ejection was ended, "pool/address".
+	restored []string
 }
 
 func newObserver() *fakeObserver {
@@ -113,6 +115,13 @@ func (o *fakeObserver) happen(at time.Time, message string) {
 func (o *fakeObserver) Connections(req *lbdv1.ListConnectionsRequest) (*lbdv1.ListConnectionsResponse, error) {
 	o.note(req)
 	return &lbdv1.ListConnectionsResponse{Connections: []*lbdv1.Connection{{Id: 3}}}, nil
+}
+
+func (o *fakeObserver) EndEjection(pool, address string) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.restored = append(o.restored, pool+"/"+address)
+	return true
 }
 
 func (o *fakeObserver) KillConnections(req *lbdv1.KillConnectionsRequest) (int64, error) {

@@ -1,6 +1,7 @@
 package rpc
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -55,6 +56,30 @@ func TestOverrides(t *testing.T) {
 	ready, err := r.backends.SetState(r.ctx(), &lbdv1.SetStateRequest{Pool: "shop", Address: "192.0.2.1:80", State: lbdv1.BackendState_BACKEND_STATE_READY})
 	if err != nil || len(ready.GetOverrides()) != 0 {
 		t.Errorf("ready: %v, %v", ready.GetOverrides(), err)
+	}
+}
+
+// TestReadyEndsEjection: it is asked for where there is no override, too, but not for a backend that nobody has, nor by anything but READY.
+func TestReadyEndsEjection(t *testing.T) {
+	r := newRig(t)
+	r.mustApply(owner("web"), pool("shop", "b.example.com:80"))
+	set := func(address string, state lbdv1.BackendState) error {
+		_, err := r.backends.SetState(r.ctx(), &lbdv1.SetStateRequest{Pool: "shop", Address: address, State: state})
+		return err
+	}
+	if err := set("b.example.com:80", lbdv1.BackendState_BACKEND_STATE_DRAIN); err != nil {
+		t.Fatal(err)
+	}
+	if err := set("c.example.com:80", lbdv1.BackendState_BACKEND_STATE_READY); err == nil {
+		t.Error("another backend was taken")
+	}
+	for range 2 {
+		if err := set("B.example.com:80", lbdv1.BackendState_BACKEND_STATE_READY); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := fmt.Sprint(r.observer.restored); got != "[shop/b.example.com:80 shop/b.example.com:80]" {
+		t.Errorf("ended: %s", got)
 	}
 }
 

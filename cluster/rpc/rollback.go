@@ -11,13 +11,17 @@ import (
 	lbdv1 "lbd/proto/lbd/v1"
 )
 
-// Rollback undoes an owner's newest revisions by a new one.
+// Rollback undoes an owner's newest revisions, or one alone, by a new one.
 func (s *configService) Rollback(ctx context.Context, req *lbdv1.RollbackRequest) (*lbdv1.RollbackResponse, error) {
 	switch {
 	case req.GetOwner() == "":
 		return nil, invalidField("owner", "an owner is missing: whose revisions are to be rolled back")
 	case req.GetTo() < 0:
 		return nil, invalidField("to", "%d is no revision", req.GetTo())
+	case req.Only != nil && req.To != nil:
+		return nil, invalidField("only", "undoes one revision, `to` all after one: say one of them")
+	case req.Only != nil && req.GetOnly() < 1:
+		return nil, invalidField("only", "%d is no revision", req.GetOnly())
 	}
 	head := &lbdv1.ApplyHeader{Owner: req.GetOwner(), RequestId: req.GetRequestId(), Message: req.GetMessage(), ValidateOnly: req.GetValidateOnly()}
 	answer, err := s.writer.write(ctx, head, func(d *draft) error { return d.rollback(req) })
@@ -30,11 +34,7 @@ func (s *configService) Rollback(ctx context.Context, req *lbdv1.RollbackRequest
 // rollback takes the inverse of the owner's revisions into the change. Certificates come back with the key that was sealed
 // then, which holds as long as the cluster does.
 func (d *draft) rollback(req *lbdv1.RollbackRequest) error {
-	to := int64(-1)
-	if req.To != nil {
-		to = req.GetTo()
-	}
-	inverse, err := d.base.Rollback(req.GetOwner(), to)
+	inverse, err := inverseOf(d.base, req)
 	if err != nil {
 		return err
 	}
@@ -54,6 +54,17 @@ func (d *draft) rollback(req *lbdv1.RollbackRequest) error {
 			strings.Join(stale, ", "))
 	}
 	return nil
+}
+
+// inverseOf is the change that a rollback asks for.
+func inverseOf(base *state.State, req *lbdv1.RollbackRequest) (*raftv1.ChangeCommand, error) {
+	switch {
+	case req.Only != nil:
+		return base.RollbackOnly(req.GetOwner(), req.GetOnly())
+	case req.To != nil:
+		return base.Rollback(req.GetOwner(), req.GetTo())
+	}
+	return base.Rollback(req.GetOwner(), -1)
 }
 
 // stale says why a certificate's former content is not to come back unasked; empty: it may.

@@ -114,6 +114,9 @@ type TrafficObserver interface {
 	Connections(req *lbdv1.ListConnectionsRequest) (*lbdv1.ListConnectionsResponse, error)
 	// KillConnections closes what the request chooses, and counts it. Something is set in the request.
 	KillConnections(req *lbdv1.KillConnectionsRequest) (int64, error)
+	// EndEjection gives a backend that has failed requests its place on this node back, and reports whether it had lost it. The address is
+	// as stored.
+	EndEjection(pool, address string) bool
 }
 
 // SystemObserver is the condition of this node's process.

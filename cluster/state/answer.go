@@ -98,16 +98,25 @@ func (c *checker) checkErrorPages(pages []*lbdv1.ErrorPage) {
 				first[status] = i
 			}
 		}
-		if t := page.GetContentType(); fieldValueFault(t) != "" || len(t) > nameBytesMax*2 {
-			c.errorf(path+".content_type", "`%s` is no media type", t)
-		}
-		if n := len(page.GetBody()); n > bodyBytesMax {
-			c.errorf(path+".body", "has %d bytes: at most %d", n, bodyBytesMax)
-		}
+		c.checkPage(path, page.GetContentType(), page.GetBody())
+	}
+}
+
+// checkPage checks a page that lbd answers with in place of a backend.
+func (c *checker) checkPage(path, contentType, body string) {
+	if fieldValueFault(contentType) != "" || len(contentType) > nameBytesMax*2 {
+		c.errorf(path+".content_type", "`%s` is no media type", contentType)
+	}
+	if n := len(body); n > bodyBytesMax {
+		c.errorf(path+".body", "has %d bytes: at most %d", n, bodyBytesMax)
 	}
 }
 
 func (c *checker) checkMaintenance(m *lbdv1.Maintenance) {
 	c.checkSpan("maintenance.retry_after", m.GetRetryAfter(), retryAfterMin, timeoutMax)
 	c.checkNetworks("maintenance.bypass", m.GetBypass(), bypassMax)
+	c.checkPage("maintenance", m.GetContentType(), m.GetBody())
+	if m.GetContentType() != "" && m.GetBody() == "" {
+		c.errorf("maintenance.content_type", "is that of `body`, which is missing")
+	}
 }

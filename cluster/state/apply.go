@@ -132,16 +132,16 @@ func (s *State) conflicts(change *raftv1.ChangeCommand) []Conflict {
 
 // store puts and removes what differs from the state before, as part of the next revision.
 func (e *edit) store(before *State, change *raftv1.ChangeCommand) []*lbdv1.Change {
-	actions := make(map[Key]lbdv1.ChangeAction)
+	made := make(map[Key]*lbdv1.Change)
 	for _, up := range change.GetUpserts() {
 		key, _ := KeyOf(up.GetResource())
 		stored, existed := before.Get(key.Kind, key.Name)
 		if existed && same(stored, up) {
 			continue
 		}
-		actions[key] = lbdv1.ChangeAction_CHANGE_ACTION_CREATE
+		made[key] = &lbdv1.Change{Action: lbdv1.ChangeAction_CHANGE_ACTION_CREATE}
 		if existed {
-			actions[key] = lbdv1.ChangeAction_CHANGE_ACTION_UPDATE
+			made[key].Action = lbdv1.ChangeAction_CHANGE_ACTION_UPDATE
 		}
 		// An apply that made it once may prune it, whoever changed it since.
 		up.Applied = up.GetApplied() || change.GetApplied() || stored.GetApplied()
@@ -153,18 +153,28 @@ func (e *edit) store(before *State, change *raftv1.ChangeCommand) []*lbdv1.Chang
 	}
 	for _, text := range change.GetDeletes() {
 		key, _ := ParseKey(text)
-		actions[key] = lbdv1.ChangeAction_CHANGE_ACTION_DELETE
+		made[key] = &lbdv1.Change{Action: lbdv1.ChangeAction_CHANGE_ACTION_DELETE}
 		e.remove(resourceKey(key))
 	}
-	keys := slices.Collect(maps.Keys(actions))
+	keys := slices.Collect(maps.Keys(made))
 	sortKeys(keys)
 	changes := make([]*lbdv1.Change, len(keys))
 	for i, key := range keys {
-		changes[i] = &lbdv1.Change{Action: actions[key], Kind: string(key.Kind), Name: key.Name}
 		was, _ := before.Get(key.Kind, key.Name)
+		changes[i] = made[key]
+		changes[i].Kind, changes[i].Name, changes[i].TakenFrom = string(key.Kind), key.Name, takenFrom(was, change.GetOwner())
 		e.remember(before.revision+1, key, was)
 	}
 	return changes
+}
+
+// takenFrom is the owner who loses a resource by another's change of it; empty: nobody does.
+func takenFrom(was *raftv1.StoredResource, owner string) string {
+	before := was.GetResource()
+	if key, ok := KeyOf(before); !ok || key.Kind.Single() || before.GetOwner() == owner {
+		return ""
+	}
+	return before.GetOwner()
 }
 
 // Created is the revision that made a resource: of two routes that cannot be told apart the older one wins.

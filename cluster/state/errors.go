@@ -60,6 +60,8 @@ const (
 	ResourceMoved ConflictReason = "ETAG_MISMATCH"
 	// ChangedSince: somebody else has changed what is to be rolled back.
 	ChangedSince ConflictReason = "CHANGED_SINCE"
+	// ChangedLater: a later revision, of whatever owner, has changed what is to be undone alone.
+	ChangedLater ConflictReason = "CHANGED_LATER"
 )
 
 // Conflict is a resource that another owner holds or has changed.
@@ -67,7 +69,7 @@ type Conflict struct {
 	Key Key
 	// Empty where the resource is gone, but for cluster_settings.
 	Owner string
-	// The resource's revision; only for ResourceMoved.
+	// The resource's revision, for ResourceMoved; the newest one that changed it, 0 if it is forgotten, for ChangedLater.
 	Revision int64
 }
 
@@ -85,7 +87,7 @@ func conflictsOf(owners map[Key]string) []Conflict {
 // ConflictError refuses a change for what the cluster holds. Repeating it does not help.
 type ConflictError struct {
 	Reason ConflictReason
-	// Ordered by key; for OwnedByOther, ResourceMoved and ChangedSince.
+	// Ordered by key; for OwnedByOther, ResourceMoved, ChangedSince and ChangedLater.
 	Conflicts []Conflict
 	// Only for RevisionMoved: whose newest revision was to be Want and is Have.
 	Owner      string
@@ -103,6 +105,8 @@ func (e *ConflictError) Error() string {
 		return "conflict: " + e.list(movedText) + ": read again and repeat the change"
 	case ChangedSince:
 		return "conflict: " + e.list(changedText) + ": put it back by an apply"
+	case ChangedLater:
+		return "conflict: " + e.list(laterText) + ": undo the later revisions first, the newest before the others, or put it right by an apply"
 	default:
 		return "conflict: " + e.list(heldText) + ": change it there or take it over"
 	}
@@ -130,6 +134,16 @@ func changedText(c Conflict) string {
 		return fmt.Sprintf("%s was changed or deleted by somebody else since", c.Key)
 	}
 	return fmt.Sprintf("%s was changed by owner `%s` since", c.Key, c.Owner)
+}
+
+func laterText(c Conflict) string {
+	switch {
+	case c.Revision == 0:
+		return fmt.Sprintf("%s was changed or deleted later", c.Key)
+	case c.Owner == "":
+		return fmt.Sprintf("%s was changed by revision %d", c.Key, c.Revision)
+	}
+	return fmt.Sprintf("%s was changed by revision %d of owner `%s`", c.Key, c.Revision, c.Owner)
 }
 
 // MissingError refuses what is about something that is not there.

@@ -39,6 +39,12 @@ func (c *checker) checkHeaderChanges(base string, h *lbdv1.HeaderChanges, ours [
 	}
 }
 
+func normalizeHeaderChanges(h *lbdv1.HeaderChanges) {
+	for i, name := range h.GetRemove() {
+		h.Remove[i] = strings.ToLower(name)
+	}
+}
+
 // checkFields checks header fields that are written as a map.
 func (c *checker) checkFields(base string, fields map[string]string, limit int, ours []string) {
 	c.checkMost(base, len(fields), limit)

@@ -90,6 +90,27 @@ func (m *model) rollback(owner string, to int) (map[string]modelPool, bool) {
 	return after, true
 }
 
+// undo is what the pools would be without one revision; not ok where a later one has changed one of them.
+func (m *model) undo(n int) (map[string]modelPool, bool) {
+	undone := m.revisions[n]
+	for _, later := range m.revisions[n+1:] {
+		for name := range later.changed {
+			if undone.changed[name] {
+				return nil, false
+			}
+		}
+	}
+	after := maps.Clone(m.newest())
+	for name := range undone.changed {
+		if was, had := m.revisions[n-1].pools[name]; had {
+			after[name] = modelPool{undone.owner, was.backends}
+		} else {
+			delete(after, name)
+		}
+	}
+	return after, true
+}
+
 func union(a, b map[string]modelPool) map[string]bool {
 	all := map[string]bool{}
 	for k := range a {
@@ -109,11 +130,13 @@ func TestHistoryAgainstModel(t *testing.T) {
 		owners, names := rapid.SampledFrom([]string{"web", "api"}), rapid.SampledFrom([]string{"a", "b", "c"})
 		for range rapid.IntRange(1, 25).Draw(t, "steps") {
 			owner := owners.Draw(t, "owner")
-			switch rapid.SampledFrom([]string{"apply", "apply", "rollback", "override", "clear", "restore"}).Draw(t, "step") {
+			switch rapid.SampledFrom([]string{"apply", "apply", "rollback", "undo", "override", "clear", "restore"}).Draw(t, "step") {
 			case "apply":
 				s = applyBoth(t, s, m, owner, rapid.SliceOfNDistinct(names, 1, 3, rapid.ID).Draw(t, "names"))
 			case "rollback":
 				s = rollbackBoth(t, s, m, owner)
+			case "undo":
+				s = undoBoth(t, s, m, owner)
 			case "override":
 				s = overrideBoth(t, s, m, names.Draw(t, "pool"))
 			case "clear":
@@ -184,6 +207,32 @@ func rollbackBoth(t *rapid.T, s *state.State, m *model, owner string) *state.Sta
 	if !ok {
 		if !errors.As(err, &conflict) || conflict.Reason != state.ChangedSince {
 			t.Fatalf("roll back over somebody else's change: %v", err)
+		}
+		return s
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.change(owner, after)
+	change.Time = &timestamppb.Timestamp{}
+	return applyChange(t, s, change)
+}
+
+// undoBoth undoes one revision, of whatever owner.
+func undoBoth(t *rapid.T, s *state.State, m *model, owner string) *state.State {
+	n := rapid.IntRange(0, len(m.revisions)).Draw(t, "only")
+	change, err := s.RollbackOnly(owner, int64(n))
+	if n == 0 || n == len(m.revisions) || m.revisions[n].owner != owner {
+		if !errors.Is(err, state.ErrNotKept) {
+			t.Fatalf("undo what is none of owner %s's revisions: %v", owner, err)
+		}
+		return s
+	}
+	after, ok := m.undo(n)
+	var conflict *state.ConflictError
+	if !ok {
+		if !errors.As(err, &conflict) || conflict.Reason != state.ChangedLater {
+			t.Fatalf("undo what a later revision has changed: %v", err)
 		}
 		return s
 	}
@@ -327,6 +376,9 @@ func TestBeforesGoWithTheirRevision(t *testing.T) {
 	if _, err := s.Rollback("web", 0); !errors.Is(err, state.ErrNotKept) {
 		t.Errorf("roll back beyond what is kept: %v", err)
 	}
+	if _, err := s.RollbackOnly("web", 5); !errors.Is(err, state.ErrNotKept) {
+		t.Errorf("undo a revision that is forgotten: %v", err)
+	}
 }
 
 // TestOldHistoryLoads: records of a build that kept nothing of the past are a state whose past cannot be told.
@@ -353,6 +405,9 @@ func TestOldHistoryLoads(t *testing.T) {
 	}
 	if _, err := old.Rollback("web", 1); !errors.Is(err, state.ErrNotKept) {
 		t.Errorf("roll back an old history: %v", err)
+	}
+	if _, err := old.RollbackOnly("web", 2); !errors.Is(err, state.ErrNotKept) {
+		t.Errorf("undo a revision of an old history: %v", err)
 	}
 	unknown := &raftv1.SnapshotRecord{}
 	if err := proto.Unmarshal([]byte{0xfa, 0x01, 0x00}, unknown); err != nil { // field 31

@@ -30,6 +30,7 @@ func checkListener(c *checker, l *lbdv1.Listener) {
 	if l.GetHealthPath() != "" {
 		c.checkTarget("health_path", l.GetHealthPath())
 	}
+	c.checkHeaderChanges("response_headers", l.GetResponseHeaders(), responseFieldsOfOurs)
 	c.checkAllowedOwners(l)
 }
 
@@ -192,6 +193,7 @@ func normalizeListener(l *lbdv1.Listener) {
 		l.Addresses[i] = NormalAddress(address)
 	}
 	normalizeNetworks(l.GetTrustedProxies())
+	normalizeHeaderChanges(l.GetResponseHeaders())
 	spellAs(l.GetTls().GetCipherSuites(), cipherSuites)
 	spellAs(l.GetTls().GetGroups(), groups)
 }

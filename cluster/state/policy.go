@@ -1,7 +1,9 @@
 package state
 
 import (
+	"iter"
 	"net/netip"
+	"slices"
 
 	lbdv1 "lbd/proto/lbd/v1"
 )
@@ -24,11 +26,16 @@ func checkPolicy(c *checker, p *lbdv1.Policy) {
 }
 
 func (c *checker) checkAddresses(a *lbdv1.Addresses) {
-	if len(a.GetAllow())+len(a.GetDeny())+len(a.GetAllowLists())+len(a.GetDenyLists()) == 0 {
+	switch denied := len(a.GetDeny()) + len(a.GetDenyLists()); {
+	case len(a.GetDenyExcept()) > 0 && denied == 0:
+		c.errorf("addresses.deny_except", "is out of what is denied, and nothing is: set `deny` or `deny_lists`")
+	case denied+len(a.GetAllow())+len(a.GetAllowLists()) == 0:
 		c.errorf("addresses", "names nobody: set `allow`, `deny`, `allow_lists` or `deny_lists`")
 	}
 	c.checkNetworks("addresses.allow", a.GetAllow(), policyNetworksMax)
 	c.checkNetworks("addresses.deny", a.GetDeny(), policyNetworksMax)
+	c.checkNetworks("addresses.deny_except", a.GetDenyExcept(), policyNetworksMax)
+	c.checkExcepted(a)
 	lists := func(path string, names []string) {
 		c.checkMost(path, len(names), policyListsMax)
 		c.checkDistinct(path, names)
@@ -39,6 +46,34 @@ func (c *checker) checkAddresses(a *lbdv1.Addresses) {
 	lists("addresses.allow_lists", a.GetAllowLists())
 	lists("addresses.deny_lists", a.GetDenyLists())
 	c.checkServed(a)
+}
+
+// checkExcepted warns of exceptions that change nothing, and of what is excepted whole. What lists deny may change without the
+// policy: it counts for nothing here.
+func (c *checker) checkExcepted(a *lbdv1.Addresses) {
+	if len(a.GetDenyExcept()) == 0 || len(a.GetDeny()) == 0 || len(a.GetDenyLists()) > 0 {
+		return
+	}
+	deny, denyKnown := c.networks(a.GetDeny(), nil)
+	except, exceptKnown := c.networks(a.GetDenyExcept(), nil)
+	if !denyKnown || !exceptKnown {
+		return
+	}
+	denied, excepted := setOf(deny), setOf(except)
+	whole := make(map[netip.Prefix]bool) // exceptions that hold all of a denied network
+	for i, p := range deny {
+		for q := range around(p, excepted) {
+			whole[q] = true
+		}
+		if within(p, excepted) {
+			c.warnf(itemPath("addresses.deny", i), "denies nobody: `deny_except` names all of `%s`", p)
+		}
+	}
+	for i, p := range except {
+		if !within(p, denied) && !whole[p] {
+			c.warnf(itemPath("addresses.deny_except", i), "changes nothing: nobody in `%s` is denied", p)
+		}
+	}
 }
 
 // checkServed warns of a policy that serves nobody.
@@ -61,26 +96,44 @@ func (c *checker) nobody(a *lbdv1.Addresses) string {
 	if len(deny) == 0 {
 		return ""
 	}
-	denied := make(map[netip.Prefix]bool, len(deny))
-	for _, p := range deny {
-		denied[p] = true
-	}
+	except, known := c.networks(a.GetDenyExcept(), nil)
+	denied, allowed, excepted := setOf(deny), setOf(allow), setOf(except)
 	for _, p := range allow {
-		if !within(p, denied) {
+		if !within(p, denied) || within(p, excepted) {
 			return ""
 		}
+	}
+	if !known || slices.ContainsFunc(except, func(p netip.Prefix) bool { return within(p, allowed) }) {
+		return ""
 	}
 	return "all that is allowed is denied too, and what is denied is not served"
 }
 
+func setOf(networks []netip.Prefix) map[netip.Prefix]bool {
+	set := make(map[netip.Prefix]bool, len(networks))
+	for _, p := range networks {
+		set[p] = true
+	}
+	return set
+}
+
 // within tells whether one of the networks holds all of p.
 func within(p netip.Prefix, networks map[netip.Prefix]bool) bool {
-	for bits := p.Bits(); bits >= 0; bits-- {
-		if networks[netip.PrefixFrom(p.Addr(), bits).Masked()] {
-			return true
-		}
+	for range around(p, networks) {
+		return true
 	}
 	return false
+}
+
+// around are those of the networks that hold all of p.
+func around(p netip.Prefix, networks map[netip.Prefix]bool) iter.Seq[netip.Prefix] {
+	return func(yield func(netip.Prefix) bool) {
+		for bits := p.Bits(); bits >= 0; bits-- {
+			if q := netip.PrefixFrom(p.Addr(), bits).Masked(); networks[q] && !yield(q) {
+				return
+			}
+		}
+	}
 }
 
 // networks are those of a policy and of the lists that it names; not known where something cannot be read, is not there, or
@@ -138,6 +191,7 @@ func indexPolicy(name string, p *lbdv1.Policy) []string {
 func normalizePolicy(p *lbdv1.Policy) {
 	normalizeNetworks(p.GetAddresses().GetAllow())
 	normalizeNetworks(p.GetAddresses().GetDeny())
+	normalizeNetworks(p.GetAddresses().GetDenyExcept())
 }
 
 func normalizeAddressList(l *lbdv1.AddressList) { normalizeNetworks(l.GetAddresses()) }

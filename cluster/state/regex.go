@@ -5,6 +5,10 @@ import (
 	"fmt"
 	"regexp"
 	"regexp/syntax"
+	"slices"
+	"strings"
+
+	lbdv1 "lbd/proto/lbd/v1"
 )
 
 // CompileRegex compiles a condition of a route: RE2, which has to match the whole text. It refuses what is longer than
@@ -56,6 +60,42 @@ func regexSize(re *syntax.Regexp) int {
 		size *= max(re.Min+1, re.Max)
 	}
 	return min(size, regexSizeMax+1)
+}
+
+// checkRegexes warns of a host with so many expressions for paths that trying them is what its requests cost. It is said once
+// of each host, at the first route that adds to them.
+func (c *checker) checkRegexes(r *lbdv1.Route) {
+	if !slices.ContainsFunc(r.GetMatches(), func(m *lbdv1.RouteMatch) bool { return pathOf(m).kind == "regex" }) {
+		return
+	}
+	hosts := r.GetHosts()
+	if len(hosts) == 0 {
+		hosts = []string{""}
+	}
+	for _, listener := range r.GetListeners() {
+		for _, host := range hosts {
+			group := strings.TrimSuffix(matchIndex(listener, host, "regex", ""), sep)
+			if c.crowded[group] {
+				continue
+			}
+			left := regexesMany
+			c.next.indexed(group, func(string) bool { left--; return left >= 0 })
+			if left >= 0 {
+				continue
+			}
+			if c.crowded == nil {
+				c.crowded = make(map[string]bool)
+			}
+			c.crowded[group] = true
+			where := "in routes without hosts"
+			if host != "" {
+				where = "for host `" + host + "`"
+			}
+			c.warnf("matches", "listener `%s` has more than %d regular expressions for paths %s: a request that no `exact` and no `prefix` takes "+
+				"tries one after the other, which can cost more than all else; use `prefix`, or join those that lead to the same place by `|`",
+				listener, regexesMany, where)
+		}
+	}
 }
 
 // mayBeginWith tells whether a text that the expression matches may begin with this rune. It is sure only of a no.

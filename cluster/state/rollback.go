@@ -28,9 +28,9 @@ func (s *State) Rollback(owner string, to int64) (*raftv1.ChangeCommand, error) 
 	for _, r := range since { // newest first, so that what the oldest one found stays
 		for _, c := range r.GetChanges() {
 			key := Key{Kind(c.GetKind()), c.GetName()}
-			before, kept := s.Before(r.GetNumber(), key)
-			if !kept {
-				return nil, fmt.Errorf("roll back: revision %d has not kept %s as it was: %w", r.GetNumber(), key, ErrNotKept)
+			before, err := s.before(r, key)
+			if err != nil {
+				return nil, err
 			}
 			found, seen := targets[key]
 			if !seen {
@@ -51,6 +51,85 @@ func (s *State) Rollback(owner string, to int64) (*raftv1.ChangeCommand, error) 
 			owner, since[len(since)-1].GetNumber(), ErrNotKept)
 	}
 	return s.inverse(owner, targets), nil
+}
+
+// RollbackOnly is the change that takes what one revision of the owner changed back to what it was before, and leaves what
+// came after it. It has neither author nor time, and holds only for the state that it was made of, as that of Rollback; what
+// was taken over is not given back either.
+//
+// Errors: ErrNotKept where there is no such revision, it is another owner's, or it has not kept what was; *ConflictError
+// (ChangedLater) where a later revision, the owner's own too, has changed one of the resources.
+func (s *State) RollbackOnly(owner string, number int64) (*raftv1.ChangeCommand, error) {
+	revision, err := s.revisionOf(owner, number)
+	if err != nil {
+		return nil, err
+	}
+	targets := make(map[Key]*raftv1.StoredResource)
+	for _, c := range revision.GetChanges() {
+		key := Key{Kind(c.GetKind()), c.GetName()}
+		if targets[key], err = s.before(revision, key); err != nil {
+			return nil, err
+		}
+	}
+	if later := s.changedLater(revision); len(later) > 0 {
+		return nil, &ConflictError{Reason: ChangedLater, Conflicts: later}
+	}
+	return s.inverse(owner, targets), nil
+}
+
+// revisionOf finds one of the owner's revisions.
+func (s *State) revisionOf(owner string, number int64) (*lbdv1.Revision, error) {
+	revision, kept := s.RevisionAt(number)
+	switch {
+	case kept && revision.GetOwner() == owner:
+		return revision, nil
+	case kept:
+		return nil, absentError(fmt.Sprintf("roll back: revision %d is one of owner `%s`, not of `%s`", number, revision.GetOwner(), owner))
+	}
+	own := slices.Collect(s.Revisions(owner))
+	if len(own) == 0 {
+		return nil, fmt.Errorf("roll back: owner `%s` has no revisions: %w", owner, ErrNotKept)
+	}
+	return nil, fmt.Errorf("roll back: owner `%s` has no revision %d, its newest are %s: %w", owner, number, newestNumbers(own), ErrNotKept)
+}
+
+// changedLater are the resources of a revision that have been changed after it, ordered by key, each with the newest revision
+// that did it. What a forgotten revision has changed is known by what it left.
+func (s *State) changedLater(revision *lbdv1.Revision) []Conflict {
+	later := make(map[Key]Conflict)
+	for _, c := range revision.GetChanges() {
+		key := Key{Kind(c.GetKind()), c.GetName()}
+		if found, _ := s.Get(key.Kind, key.Name); !madeBy(found, revision.GetNumber(), c) {
+			later[key] = Conflict{key, s.changerOf(found), found.GetResource().GetRevision()}
+		}
+	}
+	for r := range s.Revisions("") { // newest first; what was changed and changed back is found here alone
+		if r.GetNumber() <= revision.GetNumber() {
+			break
+		}
+		for _, c := range r.GetChanges() {
+			key := Key{Kind(c.GetKind()), c.GetName()}
+			if _, kept := s.Before(revision.GetNumber(), key); kept && later[key].Revision == 0 {
+				later[key] = Conflict{key, r.GetOwner(), r.GetNumber()}
+			}
+		}
+	}
+	keys := slices.Collect(maps.Keys(later))
+	sortKeys(keys)
+	conflicts := make([]Conflict, len(keys))
+	for i, key := range keys {
+		conflicts[i] = later[key]
+	}
+	return conflicts
+}
+
+// before is what a revision found; nil: it made the resource. The error is ErrNotKept.
+func (s *State) before(revision *lbdv1.Revision, key Key) (*raftv1.StoredResource, error) {
+	before, kept := s.Before(revision.GetNumber(), key)
+	if !kept {
+		return nil, fmt.Errorf("roll back: revision %d has not kept %s as it was: %w", revision.GetNumber(), key, ErrNotKept)
+	}
+	return before, nil
 }
 
 // comeAndGone notes what somebody else has changed after the first of the owner's revisions that changed it, also where the

@@ -24,6 +24,7 @@ func checkRoute(c *checker, r *lbdv1.Route) {
 		return
 	}
 	c.checkShadows(r)
+	c.checkRegexes(r)
 }
 
 // checkRouteListeners checks that the listeners are there, and are there for this owner.
@@ -205,11 +206,8 @@ func normalizeRoute(r *lbdv1.Route) {
 	if d := r.GetRedirect(); d != nil {
 		d.Scheme, d.Host = strings.ToLower(d.GetScheme()), normalHost(d.GetHost())
 	}
-	for _, h := range []*lbdv1.HeaderChanges{r.GetRequestHeaders(), r.GetResponseHeaders()} {
-		for i, name := range h.GetRemove() {
-			h.Remove[i] = strings.ToLower(name)
-		}
-	}
+	normalizeHeaderChanges(r.GetRequestHeaders())
+	normalizeHeaderChanges(r.GetResponseHeaders())
 	for _, page := range r.GetErrorPages() {
 		for i, status := range page.GetStatus() {
 			page.Status[i] = strings.ToLower(status)

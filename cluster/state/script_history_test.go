@@ -19,6 +19,17 @@ func (w *world) runHistory(t *testing.T, words []string, args map[string]string,
 	switch words[0] {
 	case "rollback":
 		return w.rollback(t, args)
+	case "undo":
+		n, err := strconv.ParseInt(args["only"], 10, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		change, err := w.state.RollbackOnly(args["owner"], n)
+		if err != nil {
+			return err.Error() + "\n"
+		}
+		change.Time = &timestamppb.Timestamp{}
+		return w.apply(&raftv1.Command{Kind: &raftv1.Command_Change{Change: change}})
 	case "at":
 		return w.at(t, words[1], words[2])
 	case "applied":

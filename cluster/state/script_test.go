@@ -202,7 +202,11 @@ func showResult(res state.Result) string {
 	}
 	fmt.Fprintf(&b, "revision %d\n", res.Revision)
 	for _, c := range res.Changes {
-		fmt.Fprintf(&b, "  %s %s\n", strings.ToLower(strings.TrimPrefix(c.GetAction().String(), "CHANGE_ACTION_")), state.Key{Kind: state.Kind(c.GetKind()), Name: c.GetName()})
+		fmt.Fprintf(&b, "  %s %s", strings.ToLower(strings.TrimPrefix(c.GetAction().String(), "CHANGE_ACTION_")), state.Key{Kind: state.Kind(c.GetKind()), Name: c.GetName()})
+		if c.GetTakenFrom() != "" {
+			fmt.Fprintf(&b, ", taken from %s", c.GetTakenFrom())
+		}
+		b.WriteString("\n")
 	}
 	return b.String() + showViolations(res.Warnings)
 }

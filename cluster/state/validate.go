@@ -68,6 +68,7 @@ type checker struct {
 	labeled    map[string]bool // "key=value" of all certificates, once it is needed
 	looks      looks
 	bindings   map[string]binding // by host and cookie
+	crowded    map[string]bool    // the groups of claims whose regular expressions are warned of
 }
 
 // run checks in the order of the change, so that a report reads as the document does.

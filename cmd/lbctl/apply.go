@@ -188,7 +188,11 @@ func (c *cli) printApplied(answer *lbdv1.ApplyResponse, dryRun bool) {
 				width = max(width, len(n))
 			}
 			for i, ch := range answer.GetChanges() {
-				fmt.Fprintf(c.stdout, "%-*s  %s\n", width, names[i], changed(ch.GetAction(), dryRun))
+				what := changed(ch.GetAction(), dryRun)
+				if from := takenOver(ch); from != "" {
+					what += ", " + from
+				}
+				fmt.Fprintf(c.stdout, "%-*s  %s\n", width, names[i], what)
 				c.writeFields(ch)
 			}
 			switch {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -23,8 +24,8 @@ func (c *cli) backendStatus() *cobra.Command {
 		Long: `Show backends as the answering node sees them.
 
 STATE is what an operator has said ("backend drain"). TAKES tells whether it gets requests now, and if not, why. SHARE is its
-part of the weight of those that take requests. LAST ERROR is there while it keeps a backend from taking them; with -o wide
-always.`,
+part of the weight of those that take requests. LAST ERROR is there, with how long ago it was, while it keeps a backend from
+taking them, and the time alone where TAKES says the rest; with -o wide always.`,
 		Example: `  lbctl backend status shop -o wide`,
 		Args:    cobra.MaximumNArgs(1),
 		RunE: c.does(func(ctx context.Context, args []string) error {
@@ -45,6 +46,7 @@ always.`,
 }
 
 func (c *cli) printBackends(backends []*lbdv1.BackendStatus) {
+	now := time.Now()
 	values := []*document.Value{}
 	var names []string
 	for _, b := range backends {
@@ -57,7 +59,7 @@ func (c *cli) printBackends(backends []*lbdv1.BackendStatus) {
 		for _, b := range backends {
 			w.wideRow([]string{
 				b.GetPool(), b.GetAddress(), stateOf(b), word(b.GetHealth()), takes(b), fmt.Sprint(b.GetWeight()), shareText(b, backends), fmt.Sprint(b.GetInFlight()),
-				fmt.Sprint(b.GetConnections()), fmt.Sprint(b.GetQueued()), fmt.Sprint(b.GetRequestsTotal()), fmt.Sprint(b.GetFailuresTotal()), lastError(b, w.wide),
+				fmt.Sprint(b.GetConnections()), fmt.Sprint(b.GetQueued()), fmt.Sprint(b.GetRequestsTotal()), fmt.Sprint(b.GetFailuresTotal()), lastError(b, w.wide, now),
 			}, b.GetNode(), moment(b.GetSince()), fmt.Sprint(b.GetBackup()), moment(b.GetEjectedUntil()), fmt.Sprint(b.GetEjectionsTotal()),
 				b.GetResolvedAddress(), latency(b), fmt.Sprint(b.GetIdleConnections()), fmt.Sprint(b.GetConnectionsNewTotal()), fmt.Sprint(b.GetConnectionsReusedTotal()))
 		}
@@ -78,13 +80,24 @@ func stateOf(b *lbdv1.BackendStatus) string {
 // takes is whether a backend gets requests now, or why not.
 func takes(b *lbdv1.BackendStatus) string { return yesOr(b.GetEligible(), b.GetIneligibleReason()) }
 
-// lastError is the last failure where it matters now and is not said already, or in any case.
-func lastError(b *lbdv1.BackendStatus, always bool) string {
-	kept := b.GetEligible() && b.GetHealth() != lbdv1.BackendHealth_BACKEND_HEALTH_DOWN
-	if !always && (kept || strings.Contains(takes(b), b.GetLastError())) {
+// lastError is the last failure and how long ago it was, where it matters now, or in any case. What is said already is not said
+// again.
+func lastError(b *lbdv1.BackendStatus, always bool, now time.Time) string {
+	fine := b.GetEligible() && b.GetHealth() != lbdv1.BackendHealth_BACKEND_HEALTH_DOWN
+	if b.GetLastError() == "" || fine && !always {
 		return ""
 	}
-	return b.GetLastError()
+	text, when := b.GetLastError(), ""
+	if b.GetLastErrorTime() != nil {
+		when = ago(now.Sub(b.GetLastErrorTime().AsTime()))
+	}
+	switch {
+	case !always && strings.Contains(takes(b), text):
+		return when
+	case when == "":
+		return text
+	}
+	return text + ", " + when
 }
 
 // yesOr is "yes", or "no" and why.

@@ -65,9 +65,10 @@ func (c *cli) backendMaint() *cobra.Command {
 func (c *cli) backendReady() *cobra.Command {
 	in := &saying{state: lbdv1.BackendState_BACKEND_STATE_READY, isState: true}
 	return &cobra.Command{
-		Use:     "ready POOL/ADDRESS…",
-		Short:   "End a drain or maintenance",
-		Long:    `End a drain or maintenance: the backends get requests as their health says. A weight that was set stays ("override clear").`,
+		Use:   "ready POOL/ADDRESS…",
+		Short: "End a drain, maintenance or ejection",
+		Long: `End a drain or maintenance: the backends get requests as their health says. A weight that was set stays ("override clear"). An
+ejection by failed requests ends as well, but only on the node that answers: each ejects by what it has seen itself.`,
 		Example: `  lbctl backend ready shop/10.0.0.1:8080`,
 		Args:    cobra.MinimumNArgs(1),
 		RunE:    c.does(func(ctx context.Context, args []string) error { return c.setBackends(ctx, args, in) }),
@@ -130,9 +131,9 @@ func parseExpires(text string) (*timestamppb.Timestamp, error) {
 	if text == "" {
 		return nil, nil
 	}
-	d, err := time.ParseDuration(text)
-	if err != nil || d <= 0 {
-		return nil, fail(exitUsage, "--expires takes a length of time such as 30m or 2h, not %q", text)
+	d, ok := parseSpan(text)
+	if !ok {
+		return nil, fail(exitUsage, "--expires takes a length of time such as 30m, 2h or 3d, not %q", text)
 	}
 	return timestamppb.New(time.Now().Add(d)), nil
 }

@@ -143,6 +143,7 @@ func policyCell(p *lbdv1.Policy) string {
 		}{
 			{"allow", slices.Concat(rule.Addresses.GetAllow(), rule.Addresses.GetAllowLists())},
 			{"deny", slices.Concat(rule.Addresses.GetDeny(), rule.Addresses.GetDenyLists())},
+			{"except", rule.Addresses.GetDenyExcept()},
 		} {
 			if len(p.words) > 0 {
 				parts = append(parts, p.lead+" "+list(p.words))

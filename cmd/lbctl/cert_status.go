@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -14,24 +15,54 @@ import (
 )
 
 func (c *cli) certStatus() *cobra.Command {
-	return &cobra.Command{
+	var within string
+	cmd := &cobra.Command{
 		Use:   "status [NAME]",
 		Short: "Show certificates as stored and as served",
 		Long: `Show certificates as stored and as the answering node serves them. LISTENERS are those on which some client is shown it. With -o
-wide SHADOWED BY has, for each host, the certificate that is shown in its place: a newer one, or one with a better key.`,
-		Example: `  lbctl cert status shop -o wide`,
-		Args:    cobra.MaximumNArgs(1),
+wide SHADOWED BY has, for each host, the certificate that is shown in its place: a newer one, or one with a better key.
+
+With --expires-within only those are shown that end within that time or have ended, the first to end before the others: exit 1
+if there are any, 0 if there are none.`,
+		Example: `  lbctl cert status shop -o wide
+  lbctl cert status --expires-within 30d`,
+		Args: cobra.MaximumNArgs(1),
 		RunE: c.does(func(ctx context.Context, args []string) error {
+			span, ok := parseSpan(within)
+			if within != "" && !ok {
+				return fail(exitUsage, "--expires-within takes a length of time such as 30d or 12h, not %q", within)
+			}
 			return c.call(func(cl *client) error {
 				answer, err := cl.certificate.GetStatus(ctx, &lbdv1.CertificateServiceGetStatusRequest{Name: strings.Join(args, "")})
 				if err != nil {
 					return err
 				}
-				c.printCertificates(answer.GetCertificates())
-				return nil
+				if within == "" {
+					c.printCertificates(answer.GetCertificates())
+					return nil
+				}
+				return c.printEnding(answer.GetCertificates(), time.Now().Add(span))
 			})
 		}),
 	}
+	cmd.Flags().StringVar(&within, "expires-within", "", "only those that end within this time, as 30d, or have ended; exit 1 if there are any")
+	return cmd
+}
+
+// printEnding prints the certificates that end until then, the first to end before the others.
+func (c *cli) printEnding(certificates []*lbdv1.CertificateStatus, until time.Time) error {
+	ending := slices.DeleteFunc(certificates, func(s *lbdv1.CertificateStatus) bool {
+		return s.GetNotAfter() == nil || s.GetNotAfter().AsTime().After(until)
+	})
+	slices.SortStableFunc(ending, func(a, b *lbdv1.CertificateStatus) int {
+		return a.GetNotAfter().AsTime().Compare(b.GetNotAfter().AsTime())
+	})
+	c.printCertificates(ending)
+	if len(ending) == 0 {
+		c.say("no certificate ends before %s", until.UTC().Format(time.RFC3339))
+		return nil
+	}
+	return &failure{code: exitNo}
 }
 
 func (c *cli) printCertificates(certificates []*lbdv1.CertificateStatus) {

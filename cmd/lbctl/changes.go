@@ -28,6 +28,27 @@ func changeNames(changes []*lbdv1.Change) []string {
 	return names
 }
 
+// changeWords are the resources of changes, those that were taken over first, each with from whom.
+func changeWords(changes []*lbdv1.Change) []string {
+	var words, rest []string
+	for _, ch := range changes {
+		if from := takenOver(ch); from != "" {
+			words = append(words, fmt.Sprintf("%s (%s)", changeName(ch), from))
+		} else {
+			rest = append(rest, changeName(ch))
+		}
+	}
+	return append(words, rest...)
+}
+
+// takenOver is from whom a change took its resource; empty: from nobody.
+func takenOver(ch *lbdv1.Change) string {
+	if ch.GetTakenFrom() == "" {
+		return ""
+	}
+	return "taken over from " + oneLine(ch.GetTakenFrom())
+}
+
 // changed says what a change did, or would do: "created", "would be created".
 func changed(action lbdv1.ChangeAction, dryRun bool) string {
 	word := strings.ToLower(document.Word(action.Descriptor(), action.Number())) + "d"
@@ -79,7 +100,7 @@ func oneLine(s string) string { return strings.Map(visible, s) }
 // writeChanges writes resources and their fields, each on a line that starts with its sign.
 func (c *cli) writeChanges(changes []*lbdv1.Change) {
 	for _, ch := range changes {
-		fmt.Fprintf(c.stdout, "%s %s\n", sign(ch.GetAction()), changeName(ch))
+		fmt.Fprintf(c.stdout, "%s %s\n", sign(ch.GetAction()), changeWords([]*lbdv1.Change{ch})[0])
 		c.writeFields(ch)
 	}
 }

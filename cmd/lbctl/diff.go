@@ -136,15 +136,19 @@ func markdown(owner string, answer *lbdv1.DiffResponse, warnings []document.Prob
 
 func markdownRows(changes []*lbdv1.Change) []string {
 	var rows []string
-	row := func(sign, resource string, f *lbdv1.FieldChange) {
-		rows = append(rows, fmt.Sprintf("| %s | %s | %s | %s | %s |\n", sign, code(resource), code(f.GetPath()), code(f.GetBefore()), code(f.GetAfter())))
+	row := func(ch *lbdv1.Change, f *lbdv1.FieldChange) {
+		resource := code(changeName(ch))
+		if from := ch.GetTakenFrom(); from != "" {
+			resource += ", taken over from " + code(from)
+		}
+		rows = append(rows, fmt.Sprintf("| %s | %s | %s | %s | %s |\n", sign(ch.GetAction()), resource, code(f.GetPath()), code(f.GetBefore()), code(f.GetAfter())))
 	}
 	for _, ch := range changes {
 		if len(ch.GetFields()) == 0 {
-			row(sign(ch.GetAction()), changeName(ch), nil)
+			row(ch, nil)
 		}
 		for _, f := range ch.GetFields() {
-			row(sign(ch.GetAction()), changeName(ch), f)
+			row(ch, f)
 		}
 	}
 	return rows

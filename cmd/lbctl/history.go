@@ -14,8 +14,12 @@ func (c *cli) historyCommand() *cobra.Command {
 	var owner string
 	var limit int
 	cmd := &cobra.Command{
-		Use:     "history",
-		Short:   "List revisions, newest first",
+		Use:   "history",
+		Short: "List revisions, newest first",
+		Long: `List revisions, newest first, with what each changed and from whom it took something over.
+
+"lbctl show revision/N" has the fields, "lbctl rollback --owner OWNER" undoes the owner's newest, with --to N all after N, with
+--only N that one alone.`,
 		Example: `  lbctl history --owner web --limit 10`,
 		Args:    cobra.NoArgs,
 		RunE: c.does(func(ctx context.Context, _ []string) error {
@@ -69,7 +73,7 @@ func (c *cli) printRevisions(revisions []*lbdv1.Revision) {
 		w.wideRow([]string{"REVISION", "TIME", "OWNER", "AUTHOR", "CHANGES", "MESSAGE"}, "CONTENT HASH")
 		for _, r := range revisions {
 			w.wideRow([]string{
-				fmt.Sprint(r.GetNumber()), moment(r.GetTime()), r.GetOwner(), r.GetAuthor(), list(changeNames(r.GetChanges())), r.GetMessage(),
+				fmt.Sprint(r.GetNumber()), moment(r.GetTime()), r.GetOwner(), r.GetAuthor(), list(changeWords(r.GetChanges())), r.GetMessage(),
 			}, r.GetContentHash())
 		}
 	}})

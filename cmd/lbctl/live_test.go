@@ -192,12 +192,29 @@ func TestLastError(t *testing.T) {
 		{&lbdv1.BackendStatus{Health: up, IneligibleReason: "ejected", LastError: "reset"}, "reset"},
 		{&lbdv1.BackendStatus{Health: down, IneligibleReason: "down: reset", LastError: "reset"}, ""},
 	} {
-		if got := lastError(c.status, false); got != c.shown {
+		if got := lastError(c.status, false, noon.AsTime()); got != c.shown {
 			t.Errorf("%v shows %q", c.status, got)
 		}
-		if got := lastError(c.status, true); got != "reset" {
+		if got := lastError(c.status, true, noon.AsTime()); got != "reset" {
 			t.Errorf("%v shows %q in any case", c.status, got)
 		}
+		c.status.LastErrorTime = noon
+		switch said := strings.Contains(c.status.GetIneligibleReason(), "reset"); {
+		case said:
+			c.shown = "3m ago"
+		case c.shown != "":
+			c.shown += ", 3m ago"
+		}
+		later := noon.AsTime().Add(3*time.Minute + 59*time.Second)
+		if got := lastError(c.status, false, later); got != c.shown {
+			t.Errorf("three minutes later %v shows %q", c.status, got)
+		}
+		if got := lastError(c.status, true, later); got != "reset, 3m ago" {
+			t.Errorf("three minutes later %v shows %q in any case", c.status, got)
+		}
+	}
+	if got := lastError(&lbdv1.BackendStatus{LastErrorTime: noon}, true, noon.AsTime()); got != "" {
+		t.Errorf("a time without an error shows %q", got)
 	}
 }
 

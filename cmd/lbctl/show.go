@@ -14,9 +14,11 @@ import (
 
 func (c *cli) showCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:     "show revision/N",
-		Short:   "Show what a revision changed",
-		Long:    "Show what a revision changed, field by field, with who made it, when and why.",
+		Use:   "show revision/N",
+		Short: "Show what a revision changed",
+		Long: `Show what a revision changed, field by field, with who made it, when and why.
+
+"lbctl rollback --owner OWNER --only N" undoes it alone, where nothing later has changed the same.`,
 		Example: `  lbctl show revision/42`,
 		Args:    cobra.ExactArgs(1),
 		RunE: c.does(func(ctx context.Context, args []string) error {
@@ -29,7 +31,11 @@ func (c *cli) showCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				c.printRevision(answer.GetRevision())
+				r := answer.GetRevision()
+				c.printRevision(r)
+				if c.format.name == "table" {
+					c.say("to undo it alone: lbctl rollback --owner %s --only %d", oneLine(r.GetOwner()), r.GetNumber())
+				}
 				return nil
 			})
 		}),

@@ -82,6 +82,8 @@ func listenerConfig(l *lbdv1.Listener) lb.ListenerConfig {
 		Underscores: l.GetAllowUnderscores(),
 		HealthPath:  l.GetHealthPath(),
 		DeferAccept: l.GetDeferAccept(),
+
+		ResponseHeaders: compileHeaderChanges(l.GetResponseHeaders()),
 	}
 }
 

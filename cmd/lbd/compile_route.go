@@ -171,7 +171,10 @@ func compileMaintenance(m *lbdv1.Maintenance) *lb.Maintenance {
 	if m == nil {
 		return nil
 	}
-	return &lb.Maintenance{RetryAfter: cmp.Or(m.GetRetryAfter().AsDuration(), maintenanceRetryAfter), Bypass: networks(m.GetBypass())}
+	return &lb.Maintenance{
+		RetryAfter: cmp.Or(m.GetRetryAfter().AsDuration(), maintenanceRetryAfter), Bypass: networks(m.GetBypass()),
+		Body: m.GetBody(), ContentType: m.GetContentType(),
+	}
 }
 
 func compilePolicy(s *raftv1.StoredResource, before routePolicy) routePolicy {
@@ -189,15 +192,18 @@ func compilePolicy(s *raftv1.StoredResource, before routePolicy) routePolicy {
 
 // compileAddresses puts a policy and the lists that it names together.
 func compileAddresses(policy string, a *lbdv1.Addresses, lists map[string][]netip.Prefix) *lb.AddressRule {
-	rule := &lb.AddressRule{Policy: policy, Allow: networks(a.GetAllow()), Deny: networks(a.GetDeny())}
-	for _, name := range a.GetAllowLists() {
-		rule.Allow = append(rule.Allow, lists[name]...)
+	named := func(names []string) []lb.AddressList {
+		var all []lb.AddressList
+		for _, name := range names {
+			all = append(all, lb.AddressList{Name: name, Networks: lists[name]})
+		}
+		return all
 	}
-	for _, name := range a.GetDenyLists() {
-		rule.Deny = append(rule.Deny, lists[name]...)
+	return &lb.AddressRule{
+		Policy: policy, Allow: networks(a.GetAllow()), Deny: networks(a.GetDeny()), DenyExcept: networks(a.GetDenyExcept()),
+		AllowLists: named(a.GetAllowLists()), DenyLists: named(a.GetDenyLists()),
+		Closed: len(a.GetAllow()) > 0 || len(a.GetAllowLists()) > 0,
 	}
-	rule.Closed = len(a.GetAllow()) > 0 || len(a.GetAllowLists()) > 0
-	return rule
 }
 
 // withPolicies is the route as it is served: of several body limits the least counts, of the others each.

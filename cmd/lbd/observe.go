@@ -65,9 +65,10 @@ func (a *appliance) backendStatus(pool string, b backend, s lb.PoolBackendStats)
 		EjectionsTotal: s.Ejections, Eligible: s.Takes, IneligibleReason: s.Why, LatencyMs: float64(s.Latency) / float64(time.Millisecond),
 		State: stateWord(b.set.state),
 	}
+	var status health.Status
 	if b.check != nil {
-		status, _ := a.prober.Status(b.checkKey)
-		out.Health, out.LastError = healthWord(status.State), status.LastError
+		status, _ = a.prober.Status(b.checkKey)
+		out.Health = healthWord(status.State)
 		if !status.Since.IsZero() {
 			out.Since = timestamppb.New(status.Since)
 		}
@@ -81,13 +82,26 @@ func (a *appliance) backendStatus(pool string, b backend, s lb.PoolBackendStats)
 	if b.dial.IsValid() && b.dial.String() != b.address {
 		out.ResolvedAddress = b.dial.String()
 	}
-	if err := a.resolver.problem(b.address); err != "" {
-		out.LastError = err
-		if !b.dial.IsValid() {
-			out.IneligibleReason = "no address: " + err
-		}
+	unresolved, since := a.resolver.trouble(b.address)
+	if unresolved != "" && !b.dial.IsValid() {
+		out.IneligibleReason = "no address: " + unresolved
+	}
+	text, at := lastError(status, s)
+	if unresolved != "" {
+		text, at = unresolved, since
+	}
+	if out.LastError = text; !at.IsZero() {
+		out.LastErrorTime = timestamppb.New(at)
 	}
 	return out
+}
+
+// lastError is the later of what checks and requests have met; of a backend that is down, the check's, for that is why.
+func lastError(h health.Status, s lb.PoolBackendStats) (string, time.Time) {
+	if h.State != health.Down && s.LastFailureTime.After(h.LastErrorTime) {
+		return s.LastFailure, s.LastFailureTime
+	}
+	return h.LastError, h.LastErrorTime
 }
 
 func stateWord(s lb.BackendState) lbdv1.BackendState {

@@ -65,6 +65,20 @@ func (a *appliance) KillConnections(req *lbdv1.KillConnectionsRequest) (int64, e
 	return int64(a.server.KillConnections(filter)), nil
 }
 
+// EndEjection implements rpc.Observer.
+func (a *appliance) EndEjection(pool, address string) bool {
+	view := a.view.Load()
+	if view == nil {
+		return false
+	}
+	for _, b := range view.pools[pool].backends {
+		if b.address == address {
+			return a.server.EndEjection(pool, b.key)
+		}
+	}
+	return false
+}
+
 func connectionFilter(listener, client, pool string) (lb.ConnectionFilter, error) {
 	f := lb.ConnectionFilter{Listener: listener, Pool: pool}
 	if client == "" {

@@ -57,6 +57,7 @@ type resolved struct {
 	question
 	found []discovered // empty: never answered
 	err   error        // of the last answer, nil if good
+	erred time.Time    // when err was found
 }
 
 func newResolver(log *slog.Logger) *resolver {
@@ -211,7 +212,7 @@ func (r *resolver) askOne(address string) bool {
 		if n.err == nil && r.ctx.Err() == nil {
 			r.log.Warn("cannot resolve a backend's name", "address", address, "stays", joined(n.found), "err", err)
 		}
-		n.err = err
+		n.err, n.erred = err, time.Now()
 		if len(n.found) == 0 && len(good) > 0 {
 			n.found = n.chosen(good) // some are better than none
 		}
@@ -244,15 +245,21 @@ func parseLiteral(a string) (netip.AddrPort, bool) {
 
 // problem says why a backend's name has no address; empty if it has one.
 func (r *resolver) problem(a string) string {
+	text, _ := r.trouble(a)
+	return text
+}
+
+// trouble is the problem, and when it was last met; zero while there is no answer yet.
+func (r *resolver) trouble(a string) (string, time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	n := r.names[a]
 	switch {
 	case n == nil || n.err == nil && len(n.found) > 0:
-		return ""
+		return "", time.Time{}
 	case n.err == nil:
-		return "resolve: no answer yet"
+		return "resolve: no answer yet", time.Time{}
 	default:
-		return "resolve: " + n.err.Error()
+		return "resolve: " + n.err.Error(), n.erred
 	}
 }

@@ -54,6 +54,7 @@ func (a *appliance) TestRoute(_ context.Context, req *lbdv1.TestRouteRequest) (*
 		return out, nil
 	}
 	t.probe.TLS, t.probe.Trusted, t.probe.HealthPath = l.config.TLS, l.config.Trusted, l.config.HealthPath
+	t.probe.Limits, t.probe.ResponseHeaders = l.config.Limits, l.config.ResponseHeaders
 	explain(out, world.table.Explain(l.config.Name, &t.probe), t)
 	return out, nil
 }
@@ -197,10 +198,7 @@ func explain(out *lbdv1.TestRouteResponse, e *lb.Explanation, t *routeTest) {
 		out.Losers = append(out.Losers, &lbdv1.RouteLoser{Route: loser.Route, Reason: loser.Reason})
 	}
 	if e.Refusal != lb.OK {
-		out.Reason = e.Refusal.String()
-		if e.Detail != "" && e.Detail != out.Reason {
-			out.Reason += ": " + e.Detail
-		}
+		out.Reason = refusalWords(e)
 	}
 	out.RequestHeaders, out.ResponseHeaders = headerChanges(e.RequestHeaders), headerChanges(e.ResponseHeaders)
 	if e.Action != "forward" {
@@ -222,6 +220,21 @@ func explain(out *lbdv1.TestRouteResponse, e *lb.Explanation, t *routeTest) {
 	for _, b := range p.Backends {
 		out.Backends = append(out.Backends, &lbdv1.BackendDecision{Address: b.Name, Eligible: b.Takes, Reason: b.Why, Weight: int32(b.Weight)})
 	}
+}
+
+// refusalWords are reason and detail, and what more there is to say.
+func refusalWords(e *lb.Explanation) string {
+	words := e.Refusal.String()
+	switch {
+	case e.Action == "denied": // the detail is the first word of why
+		return words + ": " + e.Why
+	case e.Detail != "" && e.Detail != words:
+		words += ": " + e.Detail
+	}
+	if e.Why != "" {
+		words += "; " + e.Why
+	}
+	return words
 }
 
 func headerChanges(changes []lb.HeaderChange) []*lbdv1.HeaderChange {

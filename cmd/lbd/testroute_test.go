@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -98,5 +99,51 @@ func TestRouteWalkOddly(t *testing.T) {
 	r.publish()
 	if out := r.walk(&lbdv1.TestRouteRequest{Url: "https://a.test/"}); out.GetAction() != "refused" || !strings.Contains(out.GetReason(), "unrecognized_name") {
 		t.Errorf("walk %v", out)
+	}
+}
+
+// TestRouteWalkListener: what a listener says of heads and of answers, and what a policy says of clients, is in the walk.
+func TestRouteWalkListener(t *testing.T) {
+	r := newRig(t)
+	l := httpListener("second", free(t))
+	l.Limits = &lbdv1.ListenerLimits{Fields: 16}
+	l.ResponseHeaders = &lbdv1.HeaderChanges{Set: map[string]string{"X-A": "listener", "X-B": "listener"}}
+	r.propose(l,
+		&lbdv1.AddressList{Name: "bad", Addresses: []string{"198.51.100.0/24"}},
+		&lbdv1.Policy{Name: "not-bad", Rule: &lbdv1.Policy_Addresses{Addresses: &lbdv1.Addresses{
+			Deny: []string{"10.0.0.0/8"}, DenyLists: []string{"bad"}, DenyExcept: []string{"10.1.2.3/32"},
+		}}},
+		&lbdv1.Route{Name: "all", Listeners: []string{"second"}, Policies: []string{"not-bad"}, Action: &lbdv1.Route_Respond{Respond: &lbdv1.Respond{Status: 200}},
+			ResponseHeaders: &lbdv1.HeaderChanges{Set: map[string]string{"x-b": "route"}}},
+	)
+	r.publish()
+	walk := func(client string, fields int) *lbdv1.TestRouteResponse {
+		req := &lbdv1.TestRouteRequest{Url: "http://a.test/", Listener: "second", ClientAddress: client}
+		for range fields {
+			req.Headers = append(req.Headers, &lbdv1.HeaderField{Name: "X", Value: "y"})
+		}
+		return r.walk(req)
+	}
+	for _, tc := range []struct {
+		client string
+		fields int
+		want   string
+	}{
+		{"10.1.2.3", 15, "respond 200 "},
+		{"10.1.2.3", 16, "refused 431 bad_request: too_many_fields; the listener takes heads of at most 16 fields and 65536 bytes"},
+		{"10.1.2.4", 0, "denied 403 denied: address 10.1.2.4 is in 10.0.0.0/8, which policy not-bad denies"},
+		{"198.51.100.7", 0, "denied 403 denied: address 198.51.100.7 is in 198.51.100.0/24 of address list bad, which policy not-bad denies"},
+	} {
+		out := walk(tc.client, tc.fields)
+		if got := fmt.Sprint(out.GetAction(), " ", out.GetStatus(), " ", out.GetReason()); got != tc.want {
+			t.Errorf("%s, %d fields: %s, want %s", tc.client, tc.fields, got, tc.want)
+		}
+	}
+	var changes []string
+	for _, c := range walk("10.1.2.3", 0).GetResponseHeaders() {
+		changes = append(changes, c.GetAction()+" "+c.GetName()+": "+c.GetValue())
+	}
+	if got := strings.Join(changes, ", "); got != "set X-A: listener, set x-b: route" {
+		t.Errorf("changes: %s", got)
 	}
 }

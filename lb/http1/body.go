@@ -40,7 +40,8 @@ func (r *Request) StartBody(d *Body) { d.start(r.Framing, r.Length, false) }
 func (r *Response) StartBody(d *Body) { d.start(r.Framing, r.Length, true) }
 
 func (d *Body) start(f Framing, length int64, answer bool) {
-	*d = Body{line: d.line[:0], trailer: d.trailer[:0], one: d.one, answer: answer}
+	d.state, d.answer, d.left, d.excess, d.fields = bodyDone, answer, 0, 0, 0
+	d.line, d.trailer = d.line[:0], d.trailer[:0]
 	switch f {
 	case Length:
 		d.left = length

@@ -13,10 +13,6 @@ type head struct {
 	pieces bool // an earlier call was given less
 }
 
-func (h *head) reset() {
-	*h = head{Fields: Fields{list: h.Fields.list[:0]}}
-}
-
 // next returns the next whole line of b without its CRLF. A line feed that has no carriage
 // return before it ends nothing (RFC 9112 2.2 allows a recipient to take it as a line end;
 // two recipients that differ in this are how requests get smuggled).

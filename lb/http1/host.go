@@ -44,13 +44,13 @@ func (r *Request) lowerHost(host []byte) []byte {
 	}
 	for _, c := range host {
 		if c-'A' < 26 {
-			n := copy(r.host[:], host)
-			for i, c := range r.host[:n] {
+			r.host = append(r.host[:0], host...)
+			for i, c := range r.host {
 				if c-'A' < 26 {
 					r.host[i] = c | 0x20
 				}
 			}
-			return r.host[:n]
+			return r.host
 		}
 	}
 	return host

@@ -45,15 +45,15 @@ type Request struct {
 	Upgrade        bool // the client wants to go on with WebSocket; nothing else may be asked for
 	Trailers       bool // the client takes trailer fields (TE: trailers)
 
-	host [hostBytesMax]byte // lower-cased Host, if that differs
-	path []byte             // normalised Path, if that differs
+	host []byte // lower-cased Host, if that differs
+	path []byte // normalised Path, if that differs
 }
 
 // Reset makes r ready for the next head. It keeps the memory.
 func (r *Request) Reset() {
-	h, path := r.head, r.path
-	h.reset()
-	*r = Request{head: h, path: path[:0]}
+	list, host, path := r.Fields.list[:0], r.host[:0], r.path[:0]
+	*r = Request{} // in place: a literal with something in it is made elsewhere and copied
+	r.Fields.list, r.host, r.path = list, host, path
 }
 
 // Parse reads a request head from the front of b. It returns the length of the head once that

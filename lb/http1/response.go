@@ -21,9 +21,9 @@ type Response struct {
 
 // Reset makes r ready for the next head. It keeps the memory.
 func (r *Response) Reset() {
-	h := r.head
-	h.reset()
-	*r = Response{head: h}
+	list := r.Fields.list[:0]
+	*r = Response{} // in place, as in Request.Reset
+	r.Fields.list = list
 }
 
 // Interim reports whether a further answer to the same request follows this one. 101 is none:

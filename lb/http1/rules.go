@@ -11,7 +11,7 @@ import (
 type Rules struct {
 	replaced []ruleName // set or removed: what came with the message is dropped
 	known    nameSet    // those of them that we would otherwise write ourselves
-	lines    []byte     // set and added fields with their CRLFs, in the order of their names
+	lines    []byte     // set and added fields with their CRLFs, in the order in which they are written
 }
 
 type ruleName struct {
@@ -44,6 +44,21 @@ func CompileRules(set, add map[string]string, remove []string) (*Rules, error) {
 		}
 	}
 	return r, nil
+}
+
+// Then returns the rules that do the changes of r and then those of next, so that next may undo what r does. Either may be nil.
+func (r *Rules) Then(next *Rules) *Rules {
+	switch {
+	case r == nil:
+		return next
+	case next == nil:
+		return r
+	}
+	return &Rules{
+		replaced: slices.Concat(r.replaced, next.replaced),
+		known:    r.known | next.known,
+		lines:    next.Edit(slices.Clone(r.lines), 0),
+	}
 }
 
 func sortedKeys(m map[string]string) []string {

@@ -48,3 +48,52 @@ func TestRulesEdit(t *testing.T) {
 		t.Errorf("no rules: %q", got)
 	}
 }
+
+// TestRulesThen: two together do what one after the other does, to lines of ours and to an answer's.
+func TestRulesThen(t *testing.T) {
+	rules := func(set, add map[string]string, remove ...string) *Rules {
+		r, err := CompileRules(set, add, remove)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	all := map[string]*Rules{
+		"none": nil,
+		"set":  rules(map[string]string{"A": "1", "Via": "ours"}, nil),
+		"add":  rules(nil, map[string]string{"a": "2", "B_C": "3"}),
+		"drop": rules(nil, nil, "A", "b-c", "date"),
+		"mix":  rules(map[string]string{"Date": "now"}, map[string]string{"Via": "more", "A": "4"}, "d"),
+	}
+	const line = "HTTP/1.1 200 OK\r\n"
+	var answer Response
+	const head = line + "A: 0\r\nD: 9\r\nB-C: 8\r\nVia: 1.1 x\r\nContent-Length: 0\r\n\r\n"
+	answer.Reset()
+	if _, err := answer.Parse([]byte(head), &DefaultLimits, &Request{}); err != nil {
+		t.Fatal(err)
+	}
+	for first, r := range all {
+		for second, next := range all {
+			both := r.Then(next)
+			for _, fields := range []string{"", "A: 0\r\nD: 9\r\n", "B-C: 8\r\nVia: x\r\nDate: then\r\na: 7\r\n"} {
+				want := next.Edit(r.Edit([]byte(line+fields), len(line)), len(line))
+				if got := both.Edit([]byte(line+fields), len(line)); string(got) != string(want) {
+					t.Errorf("%s, then %s, of %q: %q, want %q", first, second, fields, got, want)
+				}
+			}
+			edit := ResponseEdit{Framing: Length, Minor: 1, Rules: both}
+			kept := edit
+			kept.Rules = nil
+			whole, plain := string(answer.Append(nil, &edit)), string(answer.Append(nil, &kept))
+			if (r == nil && next == nil) != (whole == plain) {
+				t.Errorf("%s, then %s: %q", first, second, whole)
+			}
+			for _, name := range []string{"date", "via"} {
+				id := lookupName([]byte(name), hashName(name))
+				if both.writes(id) != (r.writes(id) || next.writes(id)) {
+					t.Errorf("%s, then %s: writes %s: %v", first, second, name, both.writes(id))
+				}
+			}
+		}
+	}
+}

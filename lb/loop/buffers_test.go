@@ -1,6 +1,9 @@
 package loop
 
-import "testing"
+import (
+	"testing"
+	"unsafe"
+)
 
 func TestBulkIsBounded(t *testing.T) {
 	var p buffers
@@ -27,5 +30,27 @@ func TestBulkIsBounded(t *testing.T) {
 	}
 	if p.bulk != 0 || len(p.freeBulk) != bulkMax {
 		t.Errorf("%d in use, %d free", p.bulk, len(p.freeBulk))
+	}
+}
+
+// The fronts of buffers that are in use together lie in different places of the processor's caches.
+func TestBuffersBeginApart(t *testing.T) {
+	var p buffers
+	var held [][]byte
+	places := map[uintptr]bool{}
+	for range bufferSpread / cacheLine {
+		b := p.get()
+		if len(b) != BufferBytes || cap(b) != BufferBytes {
+			t.Fatalf("%d bytes of %d", len(b), cap(b))
+		}
+		held = append(held, b)
+		places[uintptr(unsafe.Pointer(&b[0]))%bufferSpread] = true
+	}
+	if len(places) != len(held) {
+		t.Errorf("%d buffers begin at %d places", len(held), len(places))
+	}
+	p.put(held[0])
+	if b := p.get(); &b[0] != &held[0][0] || len(b) != BufferBytes {
+		t.Error("a buffer that was given back is not the next one, whole")
 	}
 }

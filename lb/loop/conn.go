@@ -26,6 +26,7 @@ type Conn struct {
 	timedOut    bool
 	heavy       bool
 	nonblocking bool
+	corked      bool
 }
 
 var _ net.Conn = (*Conn)(nil)
@@ -110,6 +111,17 @@ func (c *Conn) SetNonblocking(on bool) { c.nonblocking = on }
 // Flush, later writes and Close. It is for relays over a tls.Conn, whose Write
 // cannot be resumed. Zero turns it off for later writes.
 func (c *Conn) SetQueued(limit int) { c.queuedMax = int32(min(max(limit, 0), 1<<30)) }
+
+// SetCorked lets what is written from now on become pending, so that several short
+// messages go to the kernel in one call and on the wire in one segment. Turning it
+// off sends what the kernel takes; Flush and Close do likewise, Wait with Want.Write
+// too. The twin does not wait for more.
+func (c *Conn) SetCorked(on bool) {
+	c.corked = on
+	if !on {
+		c.on.uncork()
+	}
+}
 
 // Pending is the number of bytes written and not yet handed to the kernel.
 func (c *Conn) Pending() int { return c.on.pending() }

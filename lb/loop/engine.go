@@ -57,6 +57,7 @@ type core interface {
 // strand is the engine's side of a task.
 type strand interface {
 	now() instant
+	wall() time.Time // now
 	pass() error
 	sleep(until instant) error
 	spawn(fn func(*Task))
@@ -74,6 +75,7 @@ type socket interface {
 	read(p []byte) (int, error)
 	write(p []byte) (int, error)
 	flush() error
+	uncork()
 	pending() int
 	unacked() int
 	broken() bool

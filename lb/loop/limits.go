@@ -11,7 +11,13 @@ const BufferBytes = 16 << 10
 const BulkBytes = 64 << 10
 
 const (
-	// buffersFreeMax bounds a loop's free list: 16 MiB at most stay with it,
+	cacheLine = 64
+
+	// bufferSpread is within how many bytes buffers begin at different places:
+	// 32 cache lines, for what the allocator's size classes waste least with.
+	bufferSpread = 2 << 10
+
+	// buffersFreeMax bounds a loop's free list: 18 MiB at most stay with it,
 	// the rest goes back to the garbage collector.
 	buffersFreeMax = 1024
 
@@ -22,6 +28,10 @@ const (
 	// coroutinesFreeMax bounds the idle coroutines a loop keeps for reuse. Each
 	// holds a stack that has grown to what its last task needed.
 	coroutinesFreeMax = 1024
+
+	// stackDepths is at how many depths coroutines run their tasks: with frames
+	// of some 160 bytes over 2.5 KiB.
+	stackDepths = 16
 
 	// stepOperations is how many reads and writes a task may make before it
 	// goes to the end of the line, so that a fast download cannot hold the loop:

@@ -126,7 +126,7 @@ func (c *pollConn) owner() *Task {
 	return &c.task.Task
 }
 
-func (c *pollConn) want(w Want) {
+func (c *pollConn) want(w *Want) {
 	c.waits = 0
 	if w.Read {
 		c.waits |= wantRead
@@ -192,7 +192,7 @@ func (c *pollConn) received(n, asked int, errno syscall.Errno) (int, error) {
 
 func (c *pollConn) write(p []byte) (int, error) {
 	c.spoken = true
-	if c.queuedMax > 0 || c.pending() > 0 {
+	if c.corked || c.queuedMax > 0 || c.pending() > 0 {
 		return c.writeQueued(p)
 	}
 	sent := 0

@@ -441,3 +441,22 @@ func TestWaitTakesTurns(t *testing.T) {
 	e.Go(func(*Task) { stop = true })
 	within(t, ended, "another task's turn")
 }
+
+// Tasks that wait at the same time do so at different depths of their stacks.
+func TestStackDepths(t *testing.T) {
+	e := start(t, KindEpoll, 1)
+	depths := make(chan int, stackDepths)
+	for range stackDepths {
+		e.Go(func(task *Task) {
+			depths <- runtime.Callers(0, make([]uintptr, 100))
+			task.Sleep(patience) // until the engine closes
+		})
+	}
+	seen := map[int]bool{}
+	for range stackDepths {
+		seen[within(t, depths, "a task")] = true
+	}
+	if len(seen) != stackDepths {
+		t.Errorf("%d tasks at %d depths", stackDepths, len(seen))
+	}
+}

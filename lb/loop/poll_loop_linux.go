@@ -5,6 +5,7 @@ import (
 	"os"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -38,6 +39,7 @@ type pollLoop struct {
 	}
 
 	now     instant
+	wall    time.Time // now: asked for a dozen times for each request
 	events  [eventsMax]unix.EpollEvent
 	slots   []slot
 	vacant  []uint32
@@ -59,6 +61,7 @@ type pollLoop struct {
 
 	freeTasks      []*pollTask
 	freeCoroutines []*coroutine
+	coroutines     int // made
 	buffers        buffers
 }
 
@@ -89,7 +92,7 @@ func newPollLoop(e *pollEngine, index int) (*pollLoop, error) {
 		engine: e, index: index, epoll: epoll, bell: bell, ended: make(chan struct{}),
 		heavyMax: heavyMax, heavyPatience: instant(heavyPatience), stealWait: instant(stealWait),
 	}
-	l.now = now()
+	l.setNow(now())
 	l.wheel.advance(l.now)
 	ev := unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLET, Fd: bellSlot}
 	if err := unix.EpollCtl(epoll, unix.EPOLL_CTL_ADD, bell, &ev); err != nil {

@@ -20,6 +20,10 @@ func (c *pollConn) writeQueued(p []byte) (int, error) {
 		if c.writeBy.passed(c.loop.now) {
 			return 0, errDeadline
 		}
+		if c.corked {
+			c.enqueue(p)
+			return len(p), nil
+		}
 		if errno := c.sendQueue(); errno != 0 && errno != unix.EAGAIN {
 			return 0, c.fail("write", errno)
 		}
@@ -86,6 +90,13 @@ func (c *pollConn) dropQueue() {
 		c.loop.buffers.put(c.queue)
 	}
 	c.queue, c.queueOff = nil, 0
+}
+
+// uncork sends what was kept. An error is the next call's to tell, or the wait's.
+func (c *pollConn) uncork() {
+	if c.pending() > 0 && c.usable() == nil {
+		c.sendQueue()
+	}
 }
 
 // drained sends what it can and reports whether a waiter for Want.Write has

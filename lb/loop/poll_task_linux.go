@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"runtime"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -114,7 +115,8 @@ func (l *pollLoop) takeCoroutine() *coroutine {
 		l.freeCoroutines = l.freeCoroutines[:n-1]
 		return co
 	}
-	return newCoroutine()
+	l.coroutines++
+	return newCoroutine(l.coroutines)
 }
 
 // retire cleans up after a task that has ended, or that was never resumed.
@@ -252,6 +254,7 @@ func (t *pollTask) step(n int) {
 }
 
 func (t *pollTask) now() instant         { return t.loop.now }
+func (t *pollTask) wall() time.Time      { return t.loop.wall }
 func (t *pollTask) spawn(fn func(*Task)) { t.loop.spawn(fn) }
 
 func (t *pollTask) sleep(until instant) error {
@@ -279,8 +282,8 @@ func (t *pollTask) offload(fn func()) {
 // wait returns when one of wants is ready; see Task.Wait.
 func (t *pollTask) wait(deadline instant, wants []Want) (int, error) {
 	for {
-		for i, w := range wants {
-			ready, err := w.ready()
+		for i := range wants {
+			ready, err := wants[i].ready()
 			if err != nil {
 				return i, err
 			}
@@ -292,8 +295,8 @@ func (t *pollTask) wait(deadline instant, wants []Want) (int, error) {
 		t.announce(wants)
 		err := t.block(deadline)
 		t.waitsFor = nil
-		for _, w := range wants {
-			if w.Signal == nil {
+		for i := range wants {
+			if w := &wants[i]; w.Signal == nil {
 				w.Conn.on.(*pollConn).waits = 0
 			}
 		}
@@ -317,7 +320,8 @@ func (w *Want) ready() (bool, error) {
 
 // announce tells who brings what is wanted that the task waits for it.
 func (t *pollTask) announce(wants []Want) {
-	for _, w := range wants {
+	for i := range wants {
+		w := &wants[i]
 		if w.Signal != nil {
 			t.waitsFor = w.Signal
 			continue

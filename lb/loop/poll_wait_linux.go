@@ -23,7 +23,7 @@ func (l *pollLoop) wait() int {
 	timeout := l.timeout()
 	if timeout == 0 {
 		n, _ := l.waitRaw(0)
-		l.now = now()
+		l.setNow(now())
 		l.beat.Store(int64(l.now))
 		return n
 	}
@@ -33,11 +33,13 @@ func (l *pollLoop) wait() int {
 		timeout = max(0, timeout-time.Duration(from-l.now))
 	}
 	n := l.waitFor(timeout)
-	l.now = now()
+	l.setNow(now())
 	l.waited.Store(l.waited.Load() + int64(l.now-from))
 	l.beat.Store(int64(l.now))
 	return n
 }
+
+func (l *pollLoop) setNow(n instant) { l.now, l.wall = n, n.time() }
 
 func (l *pollLoop) waitFor(timeout time.Duration) int {
 	ms := -1

@@ -33,7 +33,7 @@ func (t *Task) Loop() int { return t.loop }
 
 // Now is the time at the start of the loop's current round: good for deadlines,
 // free of cost.
-func (t *Task) Now() time.Time { return t.on.now().time() }
+func (t *Task) Now() time.Time { return t.on.wall() }
 
 // Sleep lets other tasks run for d, and some 4 ms longer; with d = 0 until each
 // that is ready has had its turn. It returns ErrClosed if the engine closes.

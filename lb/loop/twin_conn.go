@@ -303,6 +303,8 @@ func (c *twinConn) abort() {
 }
 
 // broken knows what the pump has met, which starts with the first wait.
+func (c *twinConn) uncork() {}
+
 func (c *twinConn) broken() bool {
 	return c.aborted || c.writeErr != nil || c.readErr != nil && c.readErr != io.EOF
 }

@@ -74,6 +74,8 @@ func (t *twinTask) pause(until instant) error {
 
 func (t *twinTask) now() instant { return now() }
 
+func (t *twinTask) wall() time.Time { return now().time() }
+
 func (t *twinTask) pass() error {
 	if t.loop.engine.ctx.Err() != nil {
 		return ErrClosed

@@ -206,7 +206,9 @@ type BackendStatus struct {
 	// Where its name leads now.
 	ResolvedAddress string `protobuf:"bytes,22,opt,name=resolved_address,json=resolvedAddress,proto3" json:"resolved_address,omitempty"`
 	// Moving average of its answers' first byte, in milliseconds; 0 if the pool does not measure.
-	LatencyMs     float64 `protobuf:"fixed64,23,opt,name=latency_ms,json=latencyMs,proto3" json:"latency_ms,omitempty"`
+	LatencyMs float64 `protobuf:"fixed64,23,opt,name=latency_ms,json=latencyMs,proto3" json:"latency_ms,omitempty"`
+	// When last_error happened.
+	LastErrorTime *timestamppb.Timestamp `protobuf:"bytes,24,opt,name=last_error_time,json=lastErrorTime,proto3" json:"last_error_time,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -402,6 +404,13 @@ func (x *BackendStatus) GetLatencyMs() float64 {
 	return 0
 }
 
+func (x *BackendStatus) GetLastErrorTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.LastErrorTime
+	}
+	return nil
+}
+
 // WatchStatusRequest chooses a pool.
 type WatchStatusRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -499,7 +508,7 @@ type SetStateRequest struct {
 	Pool  string                 `protobuf:"bytes,1,opt,name=pool,proto3" json:"pool,omitempty"`
 	// As in the pool.
 	Address string `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
-	// READY ends the override.
+	// READY ends the override, and an ejection on the node that is asked.
 	State BackendState `protobuf:"varint,3,opt,name=state,proto3,enum=lbd.v1.BackendState" json:"state,omitempty"`
 	// When it ends by itself. Absent: never.
 	ExpireTime *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=expire_time,json=expireTime,proto3" json:"expire_time,omitempty"`
@@ -973,7 +982,7 @@ const file_lbd_v1_backend_service_proto_rawDesc = "" +
 	"\x1eBackendServiceGetStatusRequest\x12\x12\n" +
 	"\x04pool\x18\x01 \x01(\tR\x04pool\"T\n" +
 	"\x1fBackendServiceGetStatusResponse\x121\n" +
-	"\bbackends\x18\x01 \x03(\v2\x15.lbd.v1.BackendStatusR\bbackends\"\xe8\x06\n" +
+	"\bbackends\x18\x01 \x03(\v2\x15.lbd.v1.BackendStatusR\bbackends\"\xac\a\n" +
 	"\rBackendStatus\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x12\n" +
 	"\x04pool\x18\x02 \x01(\tR\x04pool\x12\x18\n" +
@@ -1000,7 +1009,8 @@ const file_lbd_v1_backend_service_proto_rawDesc = "" +
 	"\rejected_until\x18\x15 \x01(\v2\x1a.google.protobuf.TimestampR\fejectedUntil\x12)\n" +
 	"\x10resolved_address\x18\x16 \x01(\tR\x0fresolvedAddress\x12\x1d\n" +
 	"\n" +
-	"latency_ms\x18\x17 \x01(\x01R\tlatencyMs\"(\n" +
+	"latency_ms\x18\x17 \x01(\x01R\tlatencyMs\x12B\n" +
+	"\x0flast_error_time\x18\x18 \x01(\v2\x1a.google.protobuf.TimestampR\rlastErrorTime\"(\n" +
 	"\x12WatchStatusRequest\x12\x12\n" +
 	"\x04pool\x18\x01 \x01(\tR\x04pool\"H\n" +
 	"\x13WatchStatusResponse\x121\n" +
@@ -1092,31 +1102,32 @@ var file_lbd_v1_backend_service_proto_depIdxs = []int32{
 	14, // 2: lbd.v1.BackendStatus.since:type_name -> google.protobuf.Timestamp
 	15, // 3: lbd.v1.BackendStatus.state:type_name -> lbd.v1.BackendState
 	14, // 4: lbd.v1.BackendStatus.ejected_until:type_name -> google.protobuf.Timestamp
-	3,  // 5: lbd.v1.WatchStatusResponse.backends:type_name -> lbd.v1.BackendStatus
-	15, // 6: lbd.v1.SetStateRequest.state:type_name -> lbd.v1.BackendState
-	14, // 7: lbd.v1.SetStateRequest.expire_time:type_name -> google.protobuf.Timestamp
-	16, // 8: lbd.v1.SetStateResponse.overrides:type_name -> lbd.v1.Override
-	14, // 9: lbd.v1.SetWeightRequest.expire_time:type_name -> google.protobuf.Timestamp
-	16, // 10: lbd.v1.SetWeightResponse.overrides:type_name -> lbd.v1.Override
-	16, // 11: lbd.v1.ListOverridesResponse.overrides:type_name -> lbd.v1.Override
-	16, // 12: lbd.v1.ClearOverridesResponse.overrides:type_name -> lbd.v1.Override
-	1,  // 13: lbd.v1.BackendService.GetStatus:input_type -> lbd.v1.BackendServiceGetStatusRequest
-	4,  // 14: lbd.v1.BackendService.WatchStatus:input_type -> lbd.v1.WatchStatusRequest
-	6,  // 15: lbd.v1.BackendService.SetState:input_type -> lbd.v1.SetStateRequest
-	8,  // 16: lbd.v1.BackendService.SetWeight:input_type -> lbd.v1.SetWeightRequest
-	10, // 17: lbd.v1.BackendService.ListOverrides:input_type -> lbd.v1.ListOverridesRequest
-	12, // 18: lbd.v1.BackendService.ClearOverrides:input_type -> lbd.v1.ClearOverridesRequest
-	2,  // 19: lbd.v1.BackendService.GetStatus:output_type -> lbd.v1.BackendServiceGetStatusResponse
-	5,  // 20: lbd.v1.BackendService.WatchStatus:output_type -> lbd.v1.WatchStatusResponse
-	7,  // 21: lbd.v1.BackendService.SetState:output_type -> lbd.v1.SetStateResponse
-	9,  // 22: lbd.v1.BackendService.SetWeight:output_type -> lbd.v1.SetWeightResponse
-	11, // 23: lbd.v1.BackendService.ListOverrides:output_type -> lbd.v1.ListOverridesResponse
-	13, // 24: lbd.v1.BackendService.ClearOverrides:output_type -> lbd.v1.ClearOverridesResponse
-	19, // [19:25] is the sub-list for method output_type
-	13, // [13:19] is the sub-list for method input_type
-	13, // [13:13] is the sub-list for extension type_name
-	13, // [13:13] is the sub-list for extension extendee
-	0,  // [0:13] is the sub-list for field type_name
+	14, // 5: lbd.v1.BackendStatus.last_error_time:type_name -> google.protobuf.Timestamp
+	3,  // 6: lbd.v1.WatchStatusResponse.backends:type_name -> lbd.v1.BackendStatus
+	15, // 7: lbd.v1.SetStateRequest.state:type_name -> lbd.v1.BackendState
+	14, // 8: lbd.v1.SetStateRequest.expire_time:type_name -> google.protobuf.Timestamp
+	16, // 9: lbd.v1.SetStateResponse.overrides:type_name -> lbd.v1.Override
+	14, // 10: lbd.v1.SetWeightRequest.expire_time:type_name -> google.protobuf.Timestamp
+	16, // 11: lbd.v1.SetWeightResponse.overrides:type_name -> lbd.v1.Override
+	16, // 12: lbd.v1.ListOverridesResponse.overrides:type_name -> lbd.v1.Override
+	16, // 13: lbd.v1.ClearOverridesResponse.overrides:type_name -> lbd.v1.Override
+	1,  // 14: lbd.v1.BackendService.GetStatus:input_type -> lbd.v1.BackendServiceGetStatusRequest
+	4,  // 15: lbd.v1.BackendService.WatchStatus:input_type -> lbd.v1.WatchStatusRequest
+	6,  // 16: lbd.v1.BackendService.SetState:input_type -> lbd.v1.SetStateRequest
+	8,  // 17: lbd.v1.BackendService.SetWeight:input_type -> lbd.v1.SetWeightRequest
+	10, // 18: lbd.v1.BackendService.ListOverrides:input_type -> lbd.v1.ListOverridesRequest
+	12, // 19: lbd.v1.BackendService.ClearOverrides:input_type -> lbd.v1.ClearOverridesRequest
+	2,  // 20: lbd.v1.BackendService.GetStatus:output_type -> lbd.v1.BackendServiceGetStatusResponse
+	5,  // 21: lbd.v1.BackendService.WatchStatus:output_type -> lbd.v1.WatchStatusResponse
+	7,  // 22: lbd.v1.BackendService.SetState:output_type -> lbd.v1.SetStateResponse
+	9,  // 23: lbd.v1.BackendService.SetWeight:output_type -> lbd.v1.SetWeightResponse
+	11, // 24: lbd.v1.BackendService.ListOverrides:output_type -> lbd.v1.ListOverridesResponse
+	13, // 25: lbd.v1.BackendService.ClearOverrides:output_type -> lbd.v1.ClearOverridesResponse
+	20, // [20:26] is the sub-list for method output_type
+	14, // [14:20] is the sub-list for method input_type
+	14, // [14:14] is the sub-list for extension type_name
+	14, // [14:14] is the sub-list for extension extendee
+	0,  // [0:14] is the sub-list for field type_name
 }
 
 func init() { file_lbd_v1_backend_service_proto_init() }

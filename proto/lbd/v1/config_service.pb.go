@@ -555,7 +555,9 @@ type Change struct {
 	Kind string `protobuf:"bytes,2,opt,name=kind,proto3" json:"kind,omitempty"`
 	Name string `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
 	// Only in answers of Diff, GetRevision and Apply with validate_only.
-	Fields        []*FieldChange `protobuf:"bytes,4,rep,name=fields,proto3" json:"fields,omitempty"`
+	Fields []*FieldChange `protobuf:"bytes,4,rep,name=fields,proto3" json:"fields,omitempty"`
+	// The owner that the resource was taken over from; empty: it was not.
+	TakenFrom     string `protobuf:"bytes,5,opt,name=taken_from,json=takenFrom,proto3" json:"taken_from,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -616,6 +618,13 @@ func (x *Change) GetFields() []*FieldChange {
 		return x.Fields
 	}
 	return nil
+}
+
+func (x *Change) GetTakenFrom() string {
+	if x != nil {
+		return x.TakenFrom
+	}
+	return ""
 }
 
 // FieldChange is one field's part in a change. Secrets are shown by fingerprint.
@@ -1688,8 +1697,10 @@ type RollbackRequest struct {
 	ValidateOnly bool   `protobuf:"varint,5,opt,name=validate_only,json=validateOnly,proto3" json:"validate_only,omitempty"`
 	// Bring back certificates that have expired or are older than the stored ones, too.
 	AllowOlderCertificates bool `protobuf:"varint,6,opt,name=allow_older_certificates,json=allowOlderCertificates,proto3" json:"allow_older_certificates,omitempty"`
-	unknownFields          protoimpl.UnknownFields
-	sizeCache              protoimpl.SizeCache
+	// Undo this one revision of the owner alone, and keep those after it. Not with `to`.
+	Only          *int64 `protobuf:"varint,7,opt,name=only,proto3,oneof" json:"only,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *RollbackRequest) Reset() {
@@ -1762,6 +1773,13 @@ func (x *RollbackRequest) GetAllowOlderCertificates() bool {
 		return x.AllowOlderCertificates
 	}
 	return false
+}
+
+func (x *RollbackRequest) GetOnly() int64 {
+	if x != nil && x.Only != nil {
+		return *x.Only
+	}
+	return 0
 }
 
 // RollbackResponse says what changed.
@@ -2247,12 +2265,14 @@ const file_lbd_v1_config_service_proto_rawDesc = "" +
 	"\rApplyResponse\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x03R\brevision\x12(\n" +
 	"\achanges\x18\x02 \x03(\v2\x0e.lbd.v1.ChangeR\achanges\x12-\n" +
-	"\bwarnings\x18\x03 \x03(\v2\x11.lbd.v1.ViolationR\bwarnings\"\x8b\x01\n" +
+	"\bwarnings\x18\x03 \x03(\v2\x11.lbd.v1.ViolationR\bwarnings\"\xaa\x01\n" +
 	"\x06Change\x12,\n" +
 	"\x06action\x18\x01 \x01(\x0e2\x14.lbd.v1.ChangeActionR\x06action\x12\x12\n" +
 	"\x04kind\x18\x02 \x01(\tR\x04kind\x12\x12\n" +
 	"\x04name\x18\x03 \x01(\tR\x04name\x12+\n" +
-	"\x06fields\x18\x04 \x03(\v2\x13.lbd.v1.FieldChangeR\x06fields\"O\n" +
+	"\x06fields\x18\x04 \x03(\v2\x13.lbd.v1.FieldChangeR\x06fields\x12\x1d\n" +
+	"\n" +
+	"taken_from\x18\x05 \x01(\tR\ttakenFrom\"O\n" +
 	"\vFieldChange\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12\x16\n" +
 	"\x06before\x18\x02 \x01(\tR\x06before\x12\x14\n" +
@@ -2323,7 +2343,7 @@ const file_lbd_v1_config_service_proto_rawDesc = "" +
 	"\x12GetRevisionRequest\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x03R\x06number\"C\n" +
 	"\x13GetRevisionResponse\x12,\n" +
-	"\brevision\x18\x01 \x01(\v2\x10.lbd.v1.RevisionR\brevision\"\xdb\x01\n" +
+	"\brevision\x18\x01 \x01(\v2\x10.lbd.v1.RevisionR\brevision\"\xfd\x01\n" +
 	"\x0fRollbackRequest\x12\x14\n" +
 	"\x05owner\x18\x01 \x01(\tR\x05owner\x12\x13\n" +
 	"\x02to\x18\x02 \x01(\x03H\x00R\x02to\x88\x01\x01\x12\x1d\n" +
@@ -2331,8 +2351,10 @@ const file_lbd_v1_config_service_proto_rawDesc = "" +
 	"request_id\x18\x03 \x01(\tR\trequestId\x12\x18\n" +
 	"\amessage\x18\x04 \x01(\tR\amessage\x12#\n" +
 	"\rvalidate_only\x18\x05 \x01(\bR\fvalidateOnly\x128\n" +
-	"\x18allow_older_certificates\x18\x06 \x01(\bR\x16allowOlderCertificatesB\x05\n" +
-	"\x03_to\"\x87\x01\n" +
+	"\x18allow_older_certificates\x18\x06 \x01(\bR\x16allowOlderCertificates\x12\x17\n" +
+	"\x04only\x18\a \x01(\x03H\x01R\x04only\x88\x01\x01B\x05\n" +
+	"\x03_toB\a\n" +
+	"\x05_only\"\x87\x01\n" +
 	"\x10RollbackResponse\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x03R\brevision\x12(\n" +
 	"\achanges\x18\x02 \x03(\v2\x0e.lbd.v1.ChangeR\achanges\x12-\n" +

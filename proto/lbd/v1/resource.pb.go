@@ -771,9 +771,11 @@ type Listener struct {
 	AllowedOwners []string `protobuf:"bytes,12,rep,name=allowed_owners,json=allowedOwners,proto3" json:"allowed_owners,omitempty"`
 	// Whether a connection is accepted only once its first bytes have come (TCP_DEFER_ACCEPT, Linux), for at most the time that
 	// the head has: it saves work for each new connection, but a client that says nothing is invisible meanwhile. Default false.
-	DeferAccept   bool `protobuf:"varint,13,opt,name=defer_accept,json=deferAccept,proto3" json:"defer_accept,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	DeferAccept bool `protobuf:"varint,13,opt,name=defer_accept,json=deferAccept,proto3" json:"defer_accept,omitempty"`
+	// What changes in the fields of every answer, lbd's own too, before the route's response_headers.
+	ResponseHeaders *HeaderChanges `protobuf:"bytes,14,opt,name=response_headers,json=responseHeaders,proto3" json:"response_headers,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *Listener) Reset() {
@@ -895,6 +897,13 @@ func (x *Listener) GetDeferAccept() bool {
 		return x.DeferAccept
 	}
 	return false
+}
+
+func (x *Listener) GetResponseHeaders() *HeaderChanges {
+	if x != nil {
+		return x.ResponseHeaders
+	}
+	return nil
 }
 
 // Timeout is a length of time that may also be switched off: "5s", or the word "disabled".
@@ -3795,7 +3804,11 @@ type Maintenance struct {
 	// For clients (Retry-After). 1s to 24h; default 60s.
 	RetryAfter *durationpb.Duration `protobuf:"bytes,1,opt,name=retry_after,json=retryAfter,proto3" json:"retry_after,omitempty"`
 	// Networks whose clients are served all the same, as "10.0.0.0/8" or one address; at most 256.
-	Bypass        []string `protobuf:"bytes,2,rep,name=bypass,proto3" json:"bypass,omitempty"`
+	Bypass []string `protobuf:"bytes,2,rep,name=bypass,proto3" json:"bypass,omitempty"`
+	// At most 64 KiB. "{request_id}" and "{status}" in it are replaced. Default: the route's error page for 503, or a plain one.
+	Body string `protobuf:"bytes,3,opt,name=body,proto3" json:"body,omitempty"`
+	// Of body. Default "text/html; charset=utf-8".
+	ContentType   string `protobuf:"bytes,4,opt,name=content_type,json=contentType,proto3" json:"content_type,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3842,6 +3855,20 @@ func (x *Maintenance) GetBypass() []string {
 		return x.Bypass
 	}
 	return nil
+}
+
+func (x *Maintenance) GetBody() string {
+	if x != nil {
+		return x.Body
+	}
+	return ""
+}
+
+func (x *Maintenance) GetContentType() string {
+	if x != nil {
+		return x.ContentType
+	}
+	return ""
 }
 
 // ForwardTimeouts are how long a request may take on its way.
@@ -4241,8 +4268,10 @@ type Addresses struct {
 	Allow []string `protobuf:"bytes,1,rep,name=allow,proto3" json:"allow,omitempty"`
 	Deny  []string `protobuf:"bytes,2,rep,name=deny,proto3" json:"deny,omitempty"`
 	// Names of address lists, at most 16.
-	AllowLists    []string `protobuf:"bytes,3,rep,name=allow_lists,json=allowLists,proto3" json:"allow_lists,omitempty"`
-	DenyLists     []string `protobuf:"bytes,4,rep,name=deny_lists,json=denyLists,proto3" json:"deny_lists,omitempty"`
+	AllowLists []string `protobuf:"bytes,3,rep,name=allow_lists,json=allowLists,proto3" json:"allow_lists,omitempty"`
+	DenyLists  []string `protobuf:"bytes,4,rep,name=deny_lists,json=denyLists,proto3" json:"deny_lists,omitempty"`
+	// Networks that deny and deny_lists do not touch, as "10.1.2.3" inside a denied "10.0.0.0/8"; at most 1024. It allows nothing by itself.
+	DenyExcept    []string `protobuf:"bytes,5,rep,name=deny_except,json=denyExcept,proto3" json:"deny_except,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4301,6 +4330,13 @@ func (x *Addresses) GetAllowLists() []string {
 func (x *Addresses) GetDenyLists() []string {
 	if x != nil {
 		return x.DenyLists
+	}
+	return nil
+}
+
+func (x *Addresses) GetDenyExcept() []string {
+	if x != nil {
+		return x.DenyExcept
 	}
 	return nil
 }
@@ -4503,7 +4539,7 @@ const file_lbd_v1_resource_proto_rawDesc = "" +
 	"\x06policy\x18\x0f \x01(\v2\x0e.lbd.v1.PolicyH\x00R\x06policy\x128\n" +
 	"\faddress_list\x18\x10 \x01(\v2\x13.lbd.v1.AddressListH\x00R\vaddressList\x128\n" +
 	"\ftrust_bundle\x18\x11 \x01(\v2\x13.lbd.v1.TrustBundleH\x00R\vtrustBundleB\x06\n" +
-	"\x04spec\"\xc7\x04\n" +
+	"\x04spec\"\x89\x05\n" +
 	"\bListener\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x124\n" +
 	"\x06labels\x18\x02 \x03(\v2\x1c.lbd.v1.Listener.LabelsEntryR\x06labels\x12\x1c\n" +
@@ -4519,7 +4555,8 @@ const file_lbd_v1_resource_proto_rawDesc = "" +
 	" \x01(\tR\n" +
 	"healthPath\x12%\n" +
 	"\x0eallowed_owners\x18\f \x03(\tR\rallowedOwners\x12!\n" +
-	"\fdefer_accept\x18\r \x01(\bR\vdeferAccept\x1a9\n" +
+	"\fdefer_accept\x18\r \x01(\bR\vdeferAccept\x12@\n" +
+	"\x10response_headers\x18\x0e \x01(\v2\x15.lbd.v1.HeaderChangesR\x0fresponseHeaders\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"i\n" +
@@ -4752,11 +4789,13 @@ const file_lbd_v1_resource_proto_rawDesc = "" +
 	"\tErrorPage\x12\x16\n" +
 	"\x06status\x18\x01 \x03(\tR\x06status\x12!\n" +
 	"\fcontent_type\x18\x02 \x01(\tR\vcontentType\x12\x12\n" +
-	"\x04body\x18\x03 \x01(\tR\x04body\"a\n" +
+	"\x04body\x18\x03 \x01(\tR\x04body\"\x98\x01\n" +
 	"\vMaintenance\x12:\n" +
 	"\vretry_after\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\n" +
 	"retryAfter\x12\x16\n" +
-	"\x06bypass\x18\x02 \x03(\tR\x06bypass\"\xc3\x01\n" +
+	"\x06bypass\x18\x02 \x03(\tR\x06bypass\x12\x12\n" +
+	"\x04body\x18\x03 \x01(\tR\x04body\x12!\n" +
+	"\fcontent_type\x18\x04 \x01(\tR\vcontentType\"\xc3\x01\n" +
 	"\x0fForwardTimeouts\x12.\n" +
 	"\n" +
 	"first_byte\x18\x01 \x01(\v2\x0f.lbd.v1.TimeoutR\tfirstByte\x12,\n" +
@@ -4788,14 +4827,16 @@ const file_lbd_v1_resource_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\x06\n" +
 	"\x04rule\"'\n" +
 	"\bBodySize\x12\x1b\n" +
-	"\tmax_bytes\x18\x01 \x01(\x03R\bmaxBytes\"u\n" +
+	"\tmax_bytes\x18\x01 \x01(\x03R\bmaxBytes\"\x96\x01\n" +
 	"\tAddresses\x12\x14\n" +
 	"\x05allow\x18\x01 \x03(\tR\x05allow\x12\x12\n" +
 	"\x04deny\x18\x02 \x03(\tR\x04deny\x12\x1f\n" +
 	"\vallow_lists\x18\x03 \x03(\tR\n" +
 	"allowLists\x12\x1d\n" +
 	"\n" +
-	"deny_lists\x18\x04 \x03(\tR\tdenyLists\"0\n" +
+	"deny_lists\x18\x04 \x03(\tR\tdenyLists\x12\x1f\n" +
+	"\vdeny_except\x18\x05 \x03(\tR\n" +
+	"denyExcept\"0\n" +
 	"\vConcurrency\x12!\n" +
 	"\fmax_requests\x18\x01 \x01(\x05R\vmaxRequests\"\xb3\x01\n" +
 	"\vAddressList\x12\x12\n" +
@@ -4953,92 +4994,93 @@ var file_lbd_v1_resource_proto_depIdxs = []int32{
 	13,  // 19: lbd.v1.Listener.tls:type_name -> lbd.v1.ListenerTls
 	11,  // 20: lbd.v1.Listener.timeouts:type_name -> lbd.v1.ListenerTimeouts
 	12,  // 21: lbd.v1.Listener.limits:type_name -> lbd.v1.ListenerLimits
-	67,  // 22: lbd.v1.Timeout.duration:type_name -> google.protobuf.Duration
-	67,  // 23: lbd.v1.ListenerTimeouts.handshake:type_name -> google.protobuf.Duration
-	67,  // 24: lbd.v1.ListenerTimeouts.request_head:type_name -> google.protobuf.Duration
-	67,  // 25: lbd.v1.ListenerTimeouts.keep_alive_idle:type_name -> google.protobuf.Duration
-	67,  // 26: lbd.v1.ListenerTimeouts.write_stall:type_name -> google.protobuf.Duration
-	10,  // 27: lbd.v1.ListenerLimits.connection_age:type_name -> lbd.v1.Timeout
-	1,   // 28: lbd.v1.ListenerTls.min_version:type_name -> lbd.v1.TlsVersion
-	1,   // 29: lbd.v1.ListenerTls.max_version:type_name -> lbd.v1.TlsVersion
-	56,  // 30: lbd.v1.Certificate.labels:type_name -> lbd.v1.Certificate.LabelsEntry
-	15,  // 31: lbd.v1.Certificate.pem:type_name -> lbd.v1.CertificatePem
-	16,  // 32: lbd.v1.Certificate.self_signed:type_name -> lbd.v1.CertificateSelfSigned
-	17,  // 33: lbd.v1.CertificatePem.chain:type_name -> lbd.v1.Content
-	17,  // 34: lbd.v1.CertificatePem.key:type_name -> lbd.v1.Content
-	2,   // 35: lbd.v1.CertificateSelfSigned.key_type:type_name -> lbd.v1.KeyType
-	57,  // 36: lbd.v1.TrustBundle.labels:type_name -> lbd.v1.TrustBundle.LabelsEntry
-	17,  // 37: lbd.v1.TrustBundle.ca:type_name -> lbd.v1.Content
-	58,  // 38: lbd.v1.Pool.labels:type_name -> lbd.v1.Pool.LabelsEntry
-	3,   // 39: lbd.v1.Pool.balance:type_name -> lbd.v1.Balance
-	22,  // 40: lbd.v1.Pool.backends:type_name -> lbd.v1.Backend
-	30,  // 41: lbd.v1.Pool.health_check:type_name -> lbd.v1.HealthCheck
-	67,  // 42: lbd.v1.Pool.connect_timeout:type_name -> google.protobuf.Duration
-	20,  // 43: lbd.v1.Pool.hash_on:type_name -> lbd.v1.HashOn
-	23,  // 44: lbd.v1.Pool.discovery:type_name -> lbd.v1.Discovery
-	24,  // 45: lbd.v1.Pool.ejection:type_name -> lbd.v1.Ejection
-	25,  // 46: lbd.v1.Pool.tls:type_name -> lbd.v1.BackendTls
-	26,  // 47: lbd.v1.Pool.connections:type_name -> lbd.v1.PoolConnections
-	27,  // 48: lbd.v1.Pool.queue:type_name -> lbd.v1.Queue
-	28,  // 49: lbd.v1.Pool.session_persistence:type_name -> lbd.v1.SessionPersistence
-	67,  // 50: lbd.v1.Pool.slow_start:type_name -> google.protobuf.Duration
-	67,  // 51: lbd.v1.Pool.drain_timeout:type_name -> google.protobuf.Duration
-	29,  // 52: lbd.v1.Pool.fail_open:type_name -> lbd.v1.FailOpen
-	21,  // 53: lbd.v1.HashOn.client_address:type_name -> lbd.v1.ClientAddress
-	67,  // 54: lbd.v1.Ejection.base_time:type_name -> google.protobuf.Duration
-	67,  // 55: lbd.v1.PoolConnections.idle_timeout:type_name -> google.protobuf.Duration
-	67,  // 56: lbd.v1.PoolConnections.age:type_name -> google.protobuf.Duration
-	67,  // 57: lbd.v1.Queue.timeout:type_name -> google.protobuf.Duration
-	67,  // 58: lbd.v1.SessionPersistence.idle_timeout:type_name -> google.protobuf.Duration
-	67,  // 59: lbd.v1.SessionPersistence.absolute_timeout:type_name -> google.protobuf.Duration
-	4,   // 60: lbd.v1.SessionPersistence.same_site:type_name -> lbd.v1.SameSite
-	31,  // 61: lbd.v1.HealthCheck.http:type_name -> lbd.v1.HttpCheck
-	32,  // 62: lbd.v1.HealthCheck.tcp:type_name -> lbd.v1.TcpCheck
-	33,  // 63: lbd.v1.HealthCheck.tls:type_name -> lbd.v1.TlsCheck
-	67,  // 64: lbd.v1.HealthCheck.interval:type_name -> google.protobuf.Duration
-	67,  // 65: lbd.v1.HealthCheck.timeout:type_name -> google.protobuf.Duration
-	67,  // 66: lbd.v1.HealthCheck.down_interval:type_name -> google.protobuf.Duration
-	5,   // 67: lbd.v1.HealthCheck.start:type_name -> lbd.v1.HealthStart
-	25,  // 68: lbd.v1.HealthCheck.tls_override:type_name -> lbd.v1.BackendTls
-	59,  // 69: lbd.v1.HttpCheck.headers:type_name -> lbd.v1.HttpCheck.HeadersEntry
-	60,  // 70: lbd.v1.Route.labels:type_name -> lbd.v1.Route.LabelsEntry
-	35,  // 71: lbd.v1.Route.matches:type_name -> lbd.v1.RouteMatch
-	38,  // 72: lbd.v1.Route.forward:type_name -> lbd.v1.Forward
-	48,  // 73: lbd.v1.Route.respond:type_name -> lbd.v1.Respond
-	42,  // 74: lbd.v1.Route.redirect:type_name -> lbd.v1.Redirect
-	43,  // 75: lbd.v1.Route.request_headers:type_name -> lbd.v1.HeaderChanges
-	43,  // 76: lbd.v1.Route.response_headers:type_name -> lbd.v1.HeaderChanges
-	44,  // 77: lbd.v1.Route.error_pages:type_name -> lbd.v1.ErrorPage
-	45,  // 78: lbd.v1.Route.maintenance:type_name -> lbd.v1.Maintenance
-	37,  // 79: lbd.v1.RouteMatch.path:type_name -> lbd.v1.PathMatch
-	36,  // 80: lbd.v1.RouteMatch.headers:type_name -> lbd.v1.FieldMatch
-	36,  // 81: lbd.v1.RouteMatch.query:type_name -> lbd.v1.FieldMatch
-	39,  // 82: lbd.v1.Forward.pools:type_name -> lbd.v1.ForwardPool
-	46,  // 83: lbd.v1.Forward.timeouts:type_name -> lbd.v1.ForwardTimeouts
-	47,  // 84: lbd.v1.Forward.retry:type_name -> lbd.v1.Retry
-	40,  // 85: lbd.v1.Forward.split_persistence:type_name -> lbd.v1.SplitPersistence
-	41,  // 86: lbd.v1.Forward.rewrite:type_name -> lbd.v1.Rewrite
-	67,  // 87: lbd.v1.SplitPersistence.idle_timeout:type_name -> google.protobuf.Duration
-	61,  // 88: lbd.v1.HeaderChanges.set:type_name -> lbd.v1.HeaderChanges.SetEntry
-	62,  // 89: lbd.v1.HeaderChanges.add:type_name -> lbd.v1.HeaderChanges.AddEntry
-	67,  // 90: lbd.v1.Maintenance.retry_after:type_name -> google.protobuf.Duration
-	10,  // 91: lbd.v1.ForwardTimeouts.first_byte:type_name -> lbd.v1.Timeout
-	10,  // 92: lbd.v1.ForwardTimeouts.body_idle:type_name -> lbd.v1.Timeout
-	10,  // 93: lbd.v1.ForwardTimeouts.request:type_name -> lbd.v1.Timeout
-	10,  // 94: lbd.v1.ForwardTimeouts.tunnel:type_name -> lbd.v1.Timeout
-	6,   // 95: lbd.v1.Retry.on:type_name -> lbd.v1.RetryCause
-	67,  // 96: lbd.v1.Retry.per_try_timeout:type_name -> google.protobuf.Duration
-	63,  // 97: lbd.v1.Respond.headers:type_name -> lbd.v1.Respond.HeadersEntry
-	64,  // 98: lbd.v1.Policy.labels:type_name -> lbd.v1.Policy.LabelsEntry
-	50,  // 99: lbd.v1.Policy.body_size:type_name -> lbd.v1.BodySize
-	51,  // 100: lbd.v1.Policy.addresses:type_name -> lbd.v1.Addresses
-	52,  // 101: lbd.v1.Policy.concurrency:type_name -> lbd.v1.Concurrency
-	65,  // 102: lbd.v1.AddressList.labels:type_name -> lbd.v1.AddressList.LabelsEntry
-	103, // [103:103] is the sub-list for method output_type
-	103, // [103:103] is the sub-list for method input_type
-	103, // [103:103] is the sub-list for extension type_name
-	103, // [103:103] is the sub-list for extension extendee
-	0,   // [0:103] is the sub-list for field type_name
+	43,  // 22: lbd.v1.Listener.response_headers:type_name -> lbd.v1.HeaderChanges
+	67,  // 23: lbd.v1.Timeout.duration:type_name -> google.protobuf.Duration
+	67,  // 24: lbd.v1.ListenerTimeouts.handshake:type_name -> google.protobuf.Duration
+	67,  // 25: lbd.v1.ListenerTimeouts.request_head:type_name -> google.protobuf.Duration
+	67,  // 26: lbd.v1.ListenerTimeouts.keep_alive_idle:type_name -> google.protobuf.Duration
+	67,  // 27: lbd.v1.ListenerTimeouts.write_stall:type_name -> google.protobuf.Duration
+	10,  // 28: lbd.v1.ListenerLimits.connection_age:type_name -> lbd.v1.Timeout
+	1,   // 29: lbd.v1.ListenerTls.min_version:type_name -> lbd.v1.TlsVersion
+	1,   // 30: lbd.v1.ListenerTls.max_version:type_name -> lbd.v1.TlsVersion
+	56,  // 31: lbd.v1.Certificate.labels:type_name -> lbd.v1.Certificate.LabelsEntry
+	15,  // 32: lbd.v1.Certificate.pem:type_name -> lbd.v1.CertificatePem
+	16,  // 33: lbd.v1.Certificate.self_signed:type_name -> lbd.v1.CertificateSelfSigned
+	17,  // 34: lbd.v1.CertificatePem.chain:type_name -> lbd.v1.Content
+	17,  // 35: lbd.v1.CertificatePem.key:type_name -> lbd.v1.Content
+	2,   // 36: lbd.v1.CertificateSelfSigned.key_type:type_name -> lbd.v1.KeyType
+	57,  // 37: lbd.v1.TrustBundle.labels:type_name -> lbd.v1.TrustBundle.LabelsEntry
+	17,  // 38: lbd.v1.TrustBundle.ca:type_name -> lbd.v1.Content
+	58,  // 39: lbd.v1.Pool.labels:type_name -> lbd.v1.Pool.LabelsEntry
+	3,   // 40: lbd.v1.Pool.balance:type_name -> lbd.v1.Balance
+	22,  // 41: lbd.v1.Pool.backends:type_name -> lbd.v1.Backend
+	30,  // 42: lbd.v1.Pool.health_check:type_name -> lbd.v1.HealthCheck
+	67,  // 43: lbd.v1.Pool.connect_timeout:type_name -> google.protobuf.Duration
+	20,  // 44: lbd.v1.Pool.hash_on:type_name -> lbd.v1.HashOn
+	23,  // 45: lbd.v1.Pool.discovery:type_name -> lbd.v1.Discovery
+	24,  // 46: lbd.v1.Pool.ejection:type_name -> lbd.v1.Ejection
+	25,  // 47: lbd.v1.Pool.tls:type_name -> lbd.v1.BackendTls
+	26,  // 48: lbd.v1.Pool.connections:type_name -> lbd.v1.PoolConnections
+	27,  // 49: lbd.v1.Pool.queue:type_name -> lbd.v1.Queue
+	28,  // 50: lbd.v1.Pool.session_persistence:type_name -> lbd.v1.SessionPersistence
+	67,  // 51: lbd.v1.Pool.slow_start:type_name -> google.protobuf.Duration
+	67,  // 52: lbd.v1.Pool.drain_timeout:type_name -> google.protobuf.Duration
+	29,  // 53: lbd.v1.Pool.fail_open:type_name -> lbd.v1.FailOpen
+	21,  // 54: lbd.v1.HashOn.client_address:type_name -> lbd.v1.ClientAddress
+	67,  // 55: lbd.v1.Ejection.base_time:type_name -> google.protobuf.Duration
+	67,  // 56: lbd.v1.PoolConnections.idle_timeout:type_name -> google.protobuf.Duration
+	67,  // 57: lbd.v1.PoolConnections.age:type_name -> google.protobuf.Duration
+	67,  // 58: lbd.v1.Queue.timeout:type_name -> google.protobuf.Duration
+	67,  // 59: lbd.v1.SessionPersistence.idle_timeout:type_name -> google.protobuf.Duration
+	67,  // 60: lbd.v1.SessionPersistence.absolute_timeout:type_name -> google.protobuf.Duration
+	4,   // 61: lbd.v1.SessionPersistence.same_site:type_name -> lbd.v1.SameSite
+	31,  // 62: lbd.v1.HealthCheck.http:type_name -> lbd.v1.HttpCheck
+	32,  // 63: lbd.v1.HealthCheck.tcp:type_name -> lbd.v1.TcpCheck
+	33,  // 64: lbd.v1.HealthCheck.tls:type_name -> lbd.v1.TlsCheck
+	67,  // 65: lbd.v1.HealthCheck.interval:type_name -> google.protobuf.Duration
+	67,  // 66: lbd.v1.HealthCheck.timeout:type_name -> google.protobuf.Duration
+	67,  // 67: lbd.v1.HealthCheck.down_interval:type_name -> google.protobuf.Duration
+	5,   // 68: lbd.v1.HealthCheck.start:type_name -> lbd.v1.HealthStart
+	25,  // 69: lbd.v1.HealthCheck.tls_override:type_name -> lbd.v1.BackendTls
+	59,  // 70: lbd.v1.HttpCheck.headers:type_name -> lbd.v1.HttpCheck.HeadersEntry
+	60,  // 71: lbd.v1.Route.labels:type_name -> lbd.v1.Route.LabelsEntry
+	35,  // 72: lbd.v1.Route.matches:type_name -> lbd.v1.RouteMatch
+	38,  // 73: lbd.v1.Route.forward:type_name -> lbd.v1.Forward
+	48,  // 74: lbd.v1.Route.respond:type_name -> lbd.v1.Respond
+	42,  // 75: lbd.v1.Route.redirect:type_name -> lbd.v1.Redirect
+	43,  // 76: lbd.v1.Route.request_headers:type_name -> lbd.v1.HeaderChanges
+	43,  // 77: lbd.v1.Route.response_headers:type_name -> lbd.v1.HeaderChanges
+	44,  // 78: lbd.v1.Route.error_pages:type_name -> lbd.v1.ErrorPage
+	45,  // 79: lbd.v1.Route.maintenance:type_name -> lbd.v1.Maintenance
+	37,  // 80: lbd.v1.RouteMatch.path:type_name -> lbd.v1.PathMatch
+	36,  // 81: lbd.v1.RouteMatch.headers:type_name -> lbd.v1.FieldMatch
+	36,  // 82: lbd.v1.RouteMatch.query:type_name -> lbd.v1.FieldMatch
+	39,  // 83: lbd.v1.Forward.pools:type_name -> lbd.v1.ForwardPool
+	46,  // 84: lbd.v1.Forward.timeouts:type_name -> lbd.v1.ForwardTimeouts
+	47,  // 85: lbd.v1.Forward.retry:type_name -> lbd.v1.Retry
+	40,  // 86: lbd.v1.Forward.split_persistence:type_name -> lbd.v1.SplitPersistence
+	41,  // 87: lbd.v1.Forward.rewrite:type_name -> lbd.v1.Rewrite
+	67,  // 88: lbd.v1.SplitPersistence.idle_timeout:type_name -> google.protobuf.Duration
+	61,  // 89: lbd.v1.HeaderChanges.set:type_name -> lbd.v1.HeaderChanges.SetEntry
+	62,  // 90: lbd.v1.HeaderChanges.add:type_name -> lbd.v1.HeaderChanges.AddEntry
+	67,  // 91: lbd.v1.Maintenance.retry_after:type_name -> google.protobuf.Duration
+	10,  // 92: lbd.v1.ForwardTimeouts.first_byte:type_name -> lbd.v1.Timeout
+	10,  // 93: lbd.v1.ForwardTimeouts.body_idle:type_name -> lbd.v1.Timeout
+	10,  // 94: lbd.v1.ForwardTimeouts.request:type_name -> lbd.v1.Timeout
+	10,  // 95: lbd.v1.ForwardTimeouts.tunnel:type_name -> lbd.v1.Timeout
+	6,   // 96: lbd.v1.Retry.on:type_name -> lbd.v1.RetryCause
+	67,  // 97: lbd.v1.Retry.per_try_timeout:type_name -> google.protobuf.Duration
+	63,  // 98: lbd.v1.Respond.headers:type_name -> lbd.v1.Respond.HeadersEntry
+	64,  // 99: lbd.v1.Policy.labels:type_name -> lbd.v1.Policy.LabelsEntry
+	50,  // 100: lbd.v1.Policy.body_size:type_name -> lbd.v1.BodySize
+	51,  // 101: lbd.v1.Policy.addresses:type_name -> lbd.v1.Addresses
+	52,  // 102: lbd.v1.Policy.concurrency:type_name -> lbd.v1.Concurrency
+	65,  // 103: lbd.v1.AddressList.labels:type_name -> lbd.v1.AddressList.LabelsEntry
+	104, // [104:104] is the sub-list for method output_type
+	104, // [104:104] is the sub-list for method input_type
+	104, // [104:104] is the sub-list for extension type_name
+	104, // [104:104] is the sub-list for extension extendee
+	0,   // [0:104] is the sub-list for field type_name
 }
 
 func init() { file_lbd_v1_resource_proto_init() }
