@@ -182,6 +182,9 @@ func (x *exchange) sendOwn(status int, fields, body []byte) *fault {
 		x.rec.ResponseBytes = int64(len(body))
 	}
 	x.out = out
+	if x.closing {
+		return x.putLast(out)
+	}
 	return x.put(out)
 }
 

@@ -39,6 +39,9 @@ func (s *Server) eject(p *Pool, m *member) {
 	if p == nil || p.ejection == nil || !m.ejectedUntil.IsZero() {
 		return
 	}
+	if int(m.errors.Load()) < p.ejection.ConsecutiveErrors {
+		return // a request has succeeded since, or an operator has ended an ejection: that was another row
+	}
 	now := s.now()
 	failed := m.errors.Swap(0) // what comes next is counted anew, ejected or not
 	if !p.maySpare(m.standing) {

@@ -204,6 +204,15 @@ func TestEndEjection(t *testing.T) {
 	if b := n.poolBackend(0); !b.Takes {
 		t.Errorf("old errors count: %+v", b)
 	}
+	// Who has found the row full, and comes to say so when all that is over, ejects nobody.
+	p := n.table.Load().pools[0]
+	n.eject(p, p.members[0])
+	if b := n.poolBackend(0); !b.Takes || b.Ejections != 3 {
+		t.Errorf("ejected for what is over: %+v", b)
+	}
+	if fail(0, 1); n.poolBackend(0).Takes {
+		t.Error("two errors in a row, and it is still there")
+	}
 }
 
 // TestLastFailure: a pool that does not eject remembers what was no answer, but not a status: there it is none of its business.

@@ -124,6 +124,23 @@ func TestSlowReaderGetsItAll(t *testing.T) {
 	}
 }
 
+// TestSlowReaderGetsTheEnd: the last answer of a connection over TLS, which a client is slow to read, comes whole, and its farewell behind it.
+func TestSlowReaderGetsTheEnd(t *testing.T) {
+	body := strings.Repeat("0123456789abcdef-", 100_000)
+	onEngines(t, func(t *testing.T, kind string) {
+		n := start(t, setup{kind: kind, backends: addrs(lbtest.New(t, lbtest.OK(body))), tls: testTerminator(t)})
+		c := n.dialNarrow()
+		c.Conn = tls.Client(c.Conn, &tls.Config{InsecureSkipVerify: true})
+		c.say("GET / HTTP/1.1\r\nHost: a.test\r\nConnection: close\r\n\r\n")
+		c.r = bufio.NewReader(io.MultiReader(io.LimitReader(paced{c.Conn}, 20_000), c.Conn))
+		c.expect("GET", 200, body)
+		if rest, err := io.ReadAll(c.r); len(rest) > 0 || err != nil {
+			t.Errorf("behind the answer %q, %v", rest, err)
+		}
+		n.want(200, OK)
+	})
+}
+
 // TestStallWhileParked: an answer that the kernel has taken whole does not let a client that reads none of it hold the
 // kernel's memory for the keep-alive time.
 func TestStallWhileParked(t *testing.T) {

@@ -302,9 +302,10 @@ func (c *twinConn) abort() {
 	_ = c.nc.CloseWrite()
 }
 
-// broken knows what the pump has met, which starts with the first wait.
+// uncork has nothing to send: the flusher does not wait for it.
 func (c *twinConn) uncork() {}
 
+// broken knows what the pump has met, which starts with the first wait.
 func (c *twinConn) broken() bool {
 	return c.aborted || c.writeErr != nil || c.readErr != nil && c.readErr != io.EOF
 }
