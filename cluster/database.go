@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io/fs"
+	"os"
 	"runtime/debug"
+	"sync"
 	"sync/atomic"
 	"syscall"
 
@@ -21,14 +23,19 @@ import (
 // may hold its locks for ever, so it is not asked again, not even to close: the process's end does that.
 type database struct {
 	path   string
+	swap   sync.RWMutex // held while bolt is in use; compact replaces it
 	bolt   *bbolt.DB
+	file   *os.File // bolt's; to be looked at only
 	broken atomic.Pointer[error]
 }
 
 // openDatabase opens or makes a file. Its errors are *OpenError.
 func openDatabase(path string, buckets ...[]byte) (*database, error) {
 	d := &database{path: path}
-	err := verifyPages(path)
+	err := removeCut(path)
+	if err == nil {
+		err = verifyPages(path)
+	}
 	if err == nil {
 		err = d.open()
 	}
@@ -44,9 +51,24 @@ func openDatabase(path string, buckets ...[]byte) (*database, error) {
 
 func (d *database) open() error {
 	return d.contain(func() (err error) {
-		d.bolt, err = bbolt.Open(d.path, 0o600, &bbolt.Options{Timeout: lockWait, FreelistType: bbolt.FreelistMapType})
+		d.bolt, err = bbolt.Open(d.path, 0o600, d.boltOptions())
 		return err
 	})
+}
+
+// boltOptions are those of the database itself: it knows its file.
+func (d *database) boltOptions() *bbolt.Options {
+	options := boltOptions()
+	options.OpenFile = func(path string, flag int, mode os.FileMode) (*os.File, error) {
+		file, err := os.OpenFile(path, flag, mode)
+		d.file = file
+		return file, err
+	}
+	return options
+}
+
+func boltOptions() *bbolt.Options {
+	return &bbolt.Options{Timeout: lockWait, FreelistType: bbolt.FreelistMapType}
 }
 
 // makeBuckets writes only where a bucket is missing: a full disk is no reason not to open.
@@ -90,12 +112,48 @@ func openError(path string, err error) *OpenError {
 }
 
 func (d *database) view(fn func(*bbolt.Tx) error) error {
+	d.swap.RLock()
+	defer d.swap.RUnlock()
 	return d.contain(func() error { return d.bolt.View(fn) })
 }
 
 // update has reached the disk when it returns nil. After an error it may have, too.
 func (d *database) update(fn func(*bbolt.Tx) error) error {
-	return d.contain(func() error { return d.bolt.Update(fn) })
+	d.swap.RLock()
+	defer d.swap.RUnlock()
+	return d.contain(func() error {
+		err := d.bolt.Update(func(tx *bbolt.Tx) error {
+			if err := whole(d.path, d.file, tx.Size()); err != nil {
+				return err
+			}
+			return fn(tx)
+		})
+		if err != nil {
+			return err
+		}
+		return whole(d.path, d.file, 0)
+	})
+}
+
+var (
+	errGone = errors.New("the file was removed or replaced while lbd runs: put it back, or restart lbd on a copy of the data directory")
+	errCut  = errors.New("the file was cut off while lbd runs: restart lbd on a copy of the data directory")
+)
+
+// whole refuses to take for stored what is in a file that nobody will find again, or of which a part is missing.
+func whole(path string, file *os.File, bytesMin int64) error {
+	held, err := file.Stat()
+	if err != nil {
+		return err
+	}
+	named, err := os.Stat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist), err == nil && !os.SameFile(held, named):
+		return errGone
+	case err == nil && held.Size() < bytesMin:
+		return errCut
+	}
+	return err
 }
 
 func (d *database) close() error {

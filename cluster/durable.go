@@ -67,8 +67,8 @@ func (d *durable) read() (st *state.State, at applied, err error) {
 
 func readState(tx *bbolt.Tx, header []byte, records uint64) (*state.State, error) {
 	head := new(raftv1.SnapshotHeader)
-	if err := proto.Unmarshal(header, head); err != nil {
-		return nil, fmt.Errorf("%w: header: %v", state.ErrDamaged, err)
+	if err := state.Parse(header, head); err != nil {
+		return nil, fmt.Errorf("header: %w", err)
 	}
 	var damage error
 	var n uint64
@@ -79,8 +79,8 @@ func readState(tx *bbolt.Tx, header []byte, records uint64) (*state.State, error
 				return err
 			}
 			record := new(raftv1.SnapshotRecord)
-			if err := proto.Unmarshal(value, record); err != nil {
-				return fmt.Errorf("%w %q: %v", state.ErrDamaged, k, err)
+			if err := state.Parse(value, record); err != nil {
+				return fmt.Errorf("record %q: %w", k, err)
 			}
 			if n++; !yield(string(k), record) {
 				return errStop

@@ -6,7 +6,6 @@ import (
 	"io"
 
 	"github.com/hashicorp/raft"
-	"google.golang.org/protobuf/proto"
 
 	"lbd/cluster/state"
 	raftv1 "lbd/proto/lbd/raft/v1"
@@ -18,8 +17,9 @@ type machine struct {
 	// applied is the index of the last entry within the state. Entries up to it are skipped: raft replays from its
 	// last snapshot, state.db is further.
 	applied uint64
-	// refusing: the node closes and the disk did not take a batch. What comes after it must not be taken either.
-	refusing bool
+	// refusing is set once a command was not taken: the node closes and the disk refuses, or a newer build wrote the command.
+	// What comes after it must not be taken either.
+	refusing error
 }
 
 var errRefusing = errors.New("the node closes and its disk refuses")
@@ -38,8 +38,8 @@ func (m *machine) Apply(entry *raft.Log) any { return m.ApplyBatch([]*raft.Log{e
 // Each answer is a state.Result.
 func (m *machine) ApplyBatch(entries []*raft.Log) []any {
 	answers := make([]any, len(entries))
-	if m.refusing {
-		return refuse(answers, errRefusing)
+	if m.refusing != nil {
+		return refuse(answers, m.refusing)
 	}
 	before := m.node.State()
 	st := before
@@ -48,22 +48,27 @@ func (m *machine) ApplyBatch(entries []*raft.Log) []any {
 		if entry.Type != raft.LogCommand || entry.Index <= m.applied {
 			continue
 		}
-		var res state.Result
-		st, res = m.apply(st, entry)
-		answers[i] = res
+		next, res := m.apply(st, entry)
+		if errors.Is(res.Err, state.ErrFormat) {
+			m.stay(entry.Index, res.Err)
+			refuse(answers[i:], m.refusing)
+			entries = entries[:i]
+			break
+		}
+		st, answers[i] = next, res
 		for _, key := range res.Touched {
 			touched[key] = struct{}{}
 		}
 	}
-	last := entries[len(entries)-1].Index
-	if last <= m.applied {
+	if len(entries) == 0 || entries[len(entries)-1].Index <= m.applied {
 		return answers
 	}
+	last := entries[len(entries)-1].Index
 	err := m.node.faults.retry(m.node.durable.path, m.node.closing, func() error {
 		return m.node.durable.advance(st, touched, last)
 	})
 	if err != nil { // closing: the entries are in the log, the next start applies them
-		m.refusing = true
+		m.refusing = errRefusing
 		return refuse(answers, err)
 	}
 	m.applied = last
@@ -71,10 +76,22 @@ func (m *machine) ApplyBatch(entries []*raft.Log) []any {
 	return answers
 }
 
-// apply applies one command. Whatever is wrong with it, the log goes on.
+// stay stops before a command that this build does not know: it goes on with the state that it has, which is whole. raft is
+// left alone, so that a newer build finds the log as it is.
+func (m *machine) stay(index uint64, err error) {
+	m.refusing = fmt.Errorf("entry %d: %w", index, err)
+	m.node.logger.Error("the log holds what this build does not know: this node stays where it is", "index", index, "error", err)
+	m.node.faults.keep(m.node.log.path, fmt.Errorf("%w: this node takes no changes any more: start a newer lbd on it", m.refusing))
+}
+
+// apply applies one command. Whatever is wrong with it, the log goes on; but for ErrFormat.
 func (m *machine) apply(st *state.State, entry *raft.Log) (*state.State, state.Result) {
 	cmd := new(raftv1.Command)
-	if err := proto.Unmarshal(entry.Data, cmd); err != nil {
+	err := state.Parse(entry.Data, cmd)
+	if errors.Is(err, state.ErrFormat) {
+		return st, state.Result{Revision: st.Revision(), Err: err}
+	}
+	if err != nil {
 		m.node.logger.Error("entry of the log cannot be read", "index", entry.Index, "error", err)
 		return st, state.Result{Revision: st.Revision(), Err: fmt.Errorf("%w: %v", state.ErrUnknownCommand, err)}
 	}
@@ -98,8 +115,8 @@ func refuse(answers []any, err error) []any {
 
 // Snapshot holds on to the state as it is: it is immutable.
 func (m *machine) Snapshot() (raft.FSMSnapshot, error) {
-	if m.refusing {
-		return nil, errRefusing
+	if m.refusing != nil {
+		return nil, m.refusing
 	}
 	return &snapshot{m.node.State(), m.applied}, nil
 }

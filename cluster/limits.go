@@ -38,6 +38,10 @@ const (
 	// A disk that refuses is asked again, less and less often.
 	retryFirst = 10 * time.Millisecond
 	retryLast  = 2 * time.Second
+	// stallAfter is when a disk that has not answered is reported: far above what a busy one takes.
+	stallAfter = 2 * time.Second
+	// diskPatience is how long a proposal waits for a disk that is reported before its caller is told the reason.
+	diskPatience = 10 * time.Second
 	// stepDownPause is between a log that cannot be written and the next election.
 	stepDownPause = 500 * time.Millisecond
 )

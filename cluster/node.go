@@ -55,6 +55,8 @@ type Node struct {
 	watchers sync.WaitGroup
 	leading  leading
 
+	scrubbing sync.Mutex // one Scrub at a time
+
 	mu     sync.Mutex
 	raft   *raft.Raft // nil before Start
 	closed bool

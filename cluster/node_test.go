@@ -3,16 +3,20 @@ package cluster
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"os"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
 
 	"lbd/cluster/state"
 	raftv1 "lbd/proto/lbd/raft/v1"
@@ -214,6 +218,87 @@ func TestLargeChangeTravelsInParts(t *testing.T) {
 	}
 }
 
+// many is a change of many pools; the first has so many backends.
+func many(pools, first int) *raftv1.ChangeCommand {
+	change := &raftv1.ChangeCommand{Owner: "web"}
+	for i := range pools {
+		change.Upserts = append(change.Upserts, pool(fmt.Sprint("p", i), 100).GetUpserts()...)
+	}
+	change.Upserts[0] = pool("p0", first).GetUpserts()[0]
+	return change
+}
+
+// TestLargeChangeSendsWhatDiffers: what is stored already does not travel again.
+func TestLargeChangeSendsWhatDiffers(t *testing.T) {
+	dir := t.TempDir()
+	c := config(dir)
+	c.MaxPartBytes = 20_000
+	n := start(t, c)
+	propose(t, n, pool("first", 1)) // behind it are the entries with which a term begins
+	change := many(200, 1)
+	var entries [3]uint64
+	for i, first := range []int{1, 2, 2} {
+		before, _ := n.log.LastIndex()
+		change = many(200, first)
+		change.RequestId = fmt.Sprint("r", i)
+		res := propose(t, n, change)
+		if changed := []int{200, 1, 0}[i]; len(res.Changes) != changed {
+			t.Fatalf("%d changes, want %d", len(res.Changes), changed)
+		}
+		after, _ := n.log.LastIndex()
+		entries[i] = after - before
+	}
+	if entries[0] < 10 || entries[1] != 1 || entries[2] != 1 {
+		t.Errorf("%d entries for all, for one and for none of it; want one for one and for none", entries)
+	}
+	want := snapshotBytes(t, n.State())
+	stop(t, n)
+	n = start(t, c)
+	if !bytes.Equal(snapshotBytes(t, n.State()), want) {
+		t.Fatal("state differs after restart")
+	}
+	if res := propose(t, n, change); !res.Replayed {
+		t.Fatal("the request is not known again")
+	}
+}
+
+// TestLargeChangeLosesNoRace: what was left out of a change and has been changed by somebody else on the way is set all the same.
+func TestLargeChangeLosesNoRace(t *testing.T) {
+	c := config(t.TempDir())
+	c.MaxPartBytes = 20_000
+	n := start(t, c)
+	propose(t, n, many(200, 1))
+	done := make(chan struct{})
+	var other sync.WaitGroup
+	other.Go(func() {
+		for i := 0; ; i++ {
+			select {
+			case <-done:
+				return
+			default:
+			}
+			if _, err := n.Propose(context.Background(), pool("p7", 1+i%50)); err != nil {
+				t.Error(err)
+				return
+			}
+		}
+	})
+	for i := range 20 {
+		res := propose(t, n, many(200, 2+i))
+		at, err := n.State().At(res.Revision)
+		if err != nil {
+			t.Fatal(err)
+		}
+		seven, _ := at.Get(state.Pools, "p7")
+		zero, _ := at.Get(state.Pools, "p0")
+		if len(seven.GetResource().GetPool().GetBackends()) != 100 || len(zero.GetResource().GetPool().GetBackends()) != 2+i {
+			t.Errorf("revision %d is not what was asked for", res.Revision)
+		}
+	}
+	close(done)
+	other.Wait()
+}
+
 func TestProposalsAtTheSameTime(t *testing.T) {
 	dir := t.TempDir()
 	n := start(t, config(dir))
@@ -275,6 +360,88 @@ func TestUnreadableEntryIsRefused(t *testing.T) {
 	}
 	if res := propose(t, n, pool("shop", 2)); res.Revision != 2 {
 		t.Fatal("the node does not go on")
+	}
+}
+
+// TestNewerCommandStopsTheMachine: what a newer build wrote is neither applied as far as it is understood nor skipped. The
+// state before it is served on, nothing is acknowledged, and the newer build finds everything.
+func TestNewerCommandStopsTheMachine(t *testing.T) {
+	known := &raftv1.Command{Kind: &raftv1.Command_Change{Change: pool("newer", 1)}}
+	field := func(number protowire.Number) []byte {
+		return protowire.AppendVarint(protowire.AppendTag(nil, number, protowire.VarintType), 1)
+	}
+	kind := protowire.AppendBytes(protowire.AppendTag(nil, 4000, protowire.BytesType), []byte("news"))
+	inside := proto.CloneOf(known)
+	inside.GetChange().ProtoReflect().SetUnknown(field(4000))
+	value := proto.CloneOf(known)
+	value.GetChange().Upserts[0].GetResource().GetPool().Balance = 4000
+	whole, err := proto.Marshal(inside.GetChange())
+	if err != nil {
+		t.Fatal(err)
+	}
+	digest := sha256.Sum256(whole)
+	for name, entries := range map[string][][]byte{
+		"kind":  {kind},
+		"field": {encoded(t, inside)},
+		"value": {encoded(t, value)},
+		"in parts": {
+			encoded(t, &raftv1.Command{Kind: &raftv1.Command_Part{Part: &raftv1.PartCommand{Digest: digest[:], Data: whole}}}),
+			encoded(t, &raftv1.Command{Kind: &raftv1.Command_Commit{Commit: &raftv1.CommitCommand{Digest: digest[:], Parts: 1}}}),
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			n := start(t, config(dir))
+			propose(t, n, pool("shop", 1))
+			var res state.Result
+			for _, entry := range entries {
+				f := n.raft.Apply(entry, time.Second)
+				if err := f.Error(); err != nil {
+					t.Fatal(err)
+				}
+				res = f.Response().(state.Result)
+			}
+			if !errors.Is(res.Err, ErrOutcomeUnknown) || !errors.Is(res.Err, state.ErrFormat) {
+				t.Fatalf("answered %v", res.Err)
+			}
+			if _, err := n.Propose(t.Context(), pool("shop", 2)); !errors.Is(err, ErrOutcomeUnknown) || !strings.Contains(err.Error(), "start a newer lbd") {
+				t.Errorf("a change after it: %v", err)
+			}
+			if p := n.Problems(); len(p) != 1 || !strings.Contains(p[0], "start a newer lbd") || n.State().Revision() != 1 {
+				t.Errorf("problems %q, revision %d", p, n.State().Revision())
+			}
+			if err := n.raft.Snapshot().Error(); err == nil {
+				t.Error("a snapshot without the entry would drop it from the log")
+			}
+			stop(t, n)
+			again := start(t, config(dir))
+			until(t, "the node stops there again", func() bool { return len(again.Problems()) == 1 })
+			if again.State().Revision() != 1 {
+				t.Errorf("revision %d after a restart", again.State().Revision())
+			}
+		})
+	}
+}
+
+func encoded(t *testing.T, m proto.Message) []byte {
+	t.Helper()
+	b, err := proto.Marshal(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// TestWhatNoNodeKnowsIsNotProposed: a field that this build does not know enters no log.
+func TestWhatNoNodeKnowsIsNotProposed(t *testing.T) {
+	n := start(t, config(t.TempDir()))
+	change := pool("shop", 1)
+	change.GetUpserts()[0].GetResource().ProtoReflect().SetUnknown(protowire.AppendVarint(protowire.AppendTag(nil, 4000, protowire.VarintType), 1))
+	if _, err := n.Propose(t.Context(), change); !errors.Is(err, state.ErrUnknownCommand) {
+		t.Fatalf("got %v", err)
+	}
+	if res := propose(t, n, pool("shop", 1)); res.Revision != 1 {
+		t.Fatalf("revision %d", res.Revision)
 	}
 }
 

@@ -3,8 +3,10 @@ package cluster
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -80,7 +82,7 @@ func (n *Node) expect() (id string, err error) {
 		return "", err
 	}
 	for _, name := range []string{"state.db", "raft.db", "votes"} {
-		if _, err := os.Stat(n.path(name)); errors.Is(err, os.ErrNotExist) {
+		if info, err := os.Stat(n.path(name)); errors.Is(err, os.ErrNotExist) || err == nil && info.Size() == 0 {
 			return "", &OpenError{n.path(name), errLost, remedyDamaged}
 		}
 	}
@@ -123,12 +125,19 @@ func (n *Node) identify(id string, st *state.State) (*state.State, error) {
 	if st == nil {
 		inState = ""
 	}
-	for _, file := range []struct{ path, node string }{
+	snapshots, err := os.ReadDir(n.path("snapshots"))
+	if err != nil {
+		return nil, openError(n.path("snapshots"), err)
+	}
+	// later: what a first start makes later, or never, is there.
+	later := id != "" || last > 0 || slices.ContainsFunc(snapshots, os.DirEntry.IsDir)
+	for _, file := range slices.Backward([]struct{ path, node string }{
 		{n.durable.path, inState}, {n.log.path, inLog}, {n.votes.path, n.votes.node},
-	} {
-		if file.node == "" && (id != "" || last > 0) {
+	}) {
+		if file.node == "" && later {
 			return nil, &OpenError{file.path, errLost, remedyDamaged}
 		}
+		later = later || file.node != ""
 		if file.node != "" && file.node != n.id {
 			return nil, &OpenError{file.path, errStranger, remedyDamaged}
 		}
@@ -170,7 +179,7 @@ var errOlder = errors.New("it holds less of the log than state.db: it is an olde
 func (n *Node) settle(st *state.State, at applied) error {
 	newer, index, err := newestSnapshot(n.snapshots, at.index)
 	if err != nil {
-		return &OpenError{n.path("snapshots"), err, remedyDamaged}
+		return openError(n.path("snapshots"), err)
 	}
 	if newer != nil {
 		n.logger.Warn("state.db is behind the newest snapshot: it is rebuilt from it", "index", at.index, "snapshot", index)
@@ -187,9 +196,18 @@ func (n *Node) settle(st *state.State, at applied) error {
 	if err != nil {
 		return &OpenError{n.path("snapshots"), err, remedyDamaged}
 	}
-	if len(metas) > 0 {
-		last = max(last, metas[0].Index)
+	first, err := n.log.FirstIndex()
+	if err != nil {
+		return openError(n.log.path, err)
 	}
+	snapshot := uint64(0)
+	if len(metas) > 0 {
+		snapshot = metas[0].Index
+	}
+	if first > snapshot+1 {
+		return &OpenError{n.path("snapshots"), fmt.Errorf("%w: the log begins at entry %d, the newest snapshot is at %d", errLost, first, snapshot), remedyDamaged}
+	}
+	last = max(last, snapshot)
 	if last < at.index {
 		return &OpenError{n.log.path, errOlder, remedyDamaged}
 	}

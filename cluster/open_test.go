@@ -99,22 +99,37 @@ func written(t *testing.T) string {
 	return dir
 }
 
+// TestLostFilesAreNoFirstStart removes every set of files but all of them, and all of them beside a snapshot.
 func TestLostFilesAreNoFirstStart(t *testing.T) {
-	for _, lost := range []string{"state.db", "raft.db", "votes"} {
-		dir := written(t)
-		if err := os.Remove(filepath.Join(dir, lost)); err != nil {
-			t.Fatal(err)
+	good := written(t)
+	files := []string{"state.db", "raft.db", "votes", "node-id"}
+	for set := 1; set < 1<<len(files); set++ {
+		dir := t.TempDir()
+		lost := map[string]bool{}
+		for i, name := range files {
+			if set&(1<<i) != 0 {
+				lost[name] = true
+				continue
+			}
+			copyFile(t, filepath.Join(good, name), filepath.Join(dir, name))
 		}
-		wantOpenError(t, dir, lost, errLost)
-		// Not even without the node id is it one.
-		if err := os.Remove(filepath.Join(dir, "node-id")); err != nil {
-			t.Fatal(err)
+		if len(lost) == 1 && lost["node-id"] {
+			continue // it is written again
 		}
-		cause := errLost
-		if lost == "raft.db" {
-			cause = errOlder
+		if len(lost) == len(files) {
+			if err := os.MkdirAll(filepath.Join(dir, "snapshots", "1-2-3"), 0o700); err != nil {
+				t.Fatal(err)
+			}
 		}
-		wantOpenError(t, dir, lost, cause)
+		n, err := Open(config(dir))
+		if err == nil {
+			n.Close()
+			t.Fatalf("opened without %v", lost)
+		}
+		var open *OpenError
+		if !errors.As(err, &open) || !lost[filepath.Base(open.Path)] || !errors.Is(err, errLost) && !errors.Is(err, errOlder) || open.Remedy != remedyDamaged {
+			t.Errorf("without %v: %v", lost, err)
+		}
 	}
 }
 

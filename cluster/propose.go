@@ -22,7 +22,7 @@ import (
 //
 //  1. wait for a leader, a moment
 //  2. apply the change to the present state and throw the result away: what is refused there enters no log
-//  3. send it, in parts when it is large
+//  3. send it; a large one without what is stored already, and in parts
 //  4. wait for the answer of the state that it was applied to, which may have moved on meanwhile
 //
 // Errors: *InvalidError and *ConflictError (nothing stored, repeating does not help), ErrNoLeader (nothing stored, try
@@ -46,6 +46,11 @@ func (n *Node) ProposeOverride(ctx context.Context, override *raftv1.OverrideCom
 	return n.propose(ctx, &raftv1.Command{Kind: &raftv1.Command_Override{Override: override}})
 }
 
+// ProposeCommand makes any other command durable and applied, by the same steps and with the same errors. Its time has to be set.
+func (n *Node) ProposeCommand(ctx context.Context, cmd *raftv1.Command) (state.Result, error) {
+	return n.propose(ctx, cmd)
+}
+
 func (n *Node) propose(ctx context.Context, cmd *raftv1.Command) (state.Result, error) {
 	r, err := n.enter()
 	if err != nil {
@@ -55,25 +60,51 @@ func (n *Node) propose(ctx context.Context, cmd *raftv1.Command) (state.Result, 
 	if err := n.leading.wait(ctx, n.closing); err != nil {
 		return state.Result{}, n.explain(err)
 	}
-	if _, res := n.State().Apply(cmd); res.Err != nil || res.Replayed {
-		return res, res.Err
+	st := n.State()
+	_, tried := st.Apply(cmd)
+	if tried.Err != nil || tried.Replayed {
+		return tried, tried.Err
 	}
+	if what := state.Unknown(cmd); what != "" { // no node of this build could apply it
+		return state.Result{}, fmt.Errorf("propose %s: %w", what, state.ErrUnknownCommand)
+	}
+	sent := n.slim(st, cmd)
 	for range commitAttempts {
-		res, err := n.send(ctx, r, cmd)
+		res, err := n.send(ctx, r, sent)
 		if err == nil {
 			err = res.Err
 		}
-		if !errors.Is(err, state.ErrPartsMissing) {
-			return res, err
+		var conflict *ConflictError
+		switch {
+		case errors.Is(err, state.ErrPartsMissing):
+		case sent != cmd && errors.As(err, &conflict) && conflict.Reason == state.ResourceMoved:
+			sent = cmd // what was left out has changed on the way
+		default:
+			if sent != cmd && err == nil {
+				res.Warnings = tried.Warnings
+			}
+			return res, n.explain(err)
 		}
 	}
 	return state.Result{}, fmt.Errorf("%w: too many large changes at once", ErrNoLeader)
 }
 
-// explain adds what this node knows of the cause: without a leader it is most often its own disk.
+// slim leaves out of a change what is stored already, where it would not fit one entry.
+func (n *Node) slim(st *state.State, cmd *raftv1.Command) *raftv1.Command {
+	change := cmd.GetChange()
+	if proto.Size(change) <= n.config.MaxPartBytes {
+		return cmd
+	}
+	if slim := st.Slim(change); slim != change {
+		return &raftv1.Command{Kind: &raftv1.Command_Change{Change: slim}}
+	}
+	return cmd
+}
+
+// explain adds what this node knows of the cause: without a leader or an answer it is most often its own disk.
 func (n *Node) explain(err error) error {
 	problems := n.Problems()
-	if len(problems) == 0 || !errors.Is(err, ErrNoLeader) {
+	if len(problems) == 0 || !errors.Is(err, ErrNoLeader) && !errors.Is(err, ErrOutcomeUnknown) {
 		return err
 	}
 	return fmt.Errorf("%w; %s", err, strings.Join(problems, "; "))
@@ -106,10 +137,14 @@ func (n *Node) send(ctx context.Context, r *raft.Raft, cmd *raftv1.Command) (sta
 // entries are the command itself, or the parts of its change and their commit.
 func (n *Node) entries(cmd *raftv1.Command) ([][]byte, error) {
 	whole, err := proto.MarshalOptions{Deterministic: true}.Marshal(cmd)
-	if err != nil || len(whole) <= n.config.MaxPartBytes || cmd.GetChange() == nil { // only changes grow large
+	var large proto.Message = cmd.GetChange() // only changes and restores grow large
+	if cmd.GetRestore() != nil {
+		large = cmd.GetRestore()
+	}
+	if err != nil || len(whole) <= n.config.MaxPartBytes || cmd.GetChange() == nil && cmd.GetRestore() == nil {
 		return [][]byte{whole}, err
 	}
-	change, err := proto.MarshalOptions{Deterministic: true}.Marshal(cmd.GetChange())
+	change, err := proto.MarshalOptions{Deterministic: true}.Marshal(large)
 	if err != nil {
 		return nil, err
 	}
@@ -119,14 +154,16 @@ func (n *Node) entries(cmd *raftv1.Command) ([][]byte, error) {
 		entry, e := proto.Marshal(cmd)
 		all, err = append(all, entry), errors.Join(err, e)
 	}
-	parts := int32(0)
+	parts, now := int32(0), timestamppb.New(n.config.Now())
 	for ; len(change) > 0; parts++ {
 		size := min(n.config.MaxPartBytes, len(change))
-		part := &raftv1.PartCommand{Digest: digest[:], Index: parts, Data: change[:size]}
+		part := &raftv1.PartCommand{Digest: digest[:], Index: parts, Data: change[:size], Time: now}
 		add(&raftv1.Command{Kind: &raftv1.Command_Part{Part: part}})
 		change = change[size:]
 	}
-	add(&raftv1.Command{Kind: &raftv1.Command_Commit{Commit: &raftv1.CommitCommand{Digest: digest[:], Parts: parts}}})
+	add(&raftv1.Command{Kind: &raftv1.Command_Commit{Commit: &raftv1.CommitCommand{
+		Digest: digest[:], Parts: parts, Restore: cmd.GetRestore() != nil,
+	}}})
 	return all, err
 }
 
@@ -143,18 +180,26 @@ func (n *Node) await(ctx context.Context, futures []raft.ApplyFuture) (state.Res
 		}
 		done <- nil
 	})
-	select {
-	case err := <-done:
-		if err != nil {
-			return state.Result{}, err
+	patience := time.NewTicker(diskPatience)
+	defer patience.Stop()
+	for {
+		select {
+		case err := <-done:
+			if err != nil {
+				return state.Result{}, err
+			}
+			res, ok := futures[len(futures)-1].Response().(state.Result)
+			if !ok {
+				return state.Result{}, ErrOutcomeUnknown
+			}
+			return res, nil
+		case <-patience.C:
+			if len(n.Problems()) > 0 {
+				return state.Result{}, ErrOutcomeUnknown
+			}
+		case <-ctx.Done():
+			return state.Result{}, fmt.Errorf("%w: %w", ErrOutcomeUnknown, ctx.Err())
 		}
-		res, ok := futures[len(futures)-1].Response().(state.Result)
-		if !ok {
-			return state.Result{}, ErrOutcomeUnknown
-		}
-		return res, nil
-	case <-ctx.Done():
-		return state.Result{}, fmt.Errorf("%w: %w", ErrOutcomeUnknown, ctx.Err())
 	}
 }
 

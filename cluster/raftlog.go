@@ -162,7 +162,16 @@ func (l *raftLog) StoreLog(entry *raft.Log) error { return l.StoreLogs([]*raft.L
 // StoreLogs has reached the disk when it returns nil. raft bears its errors: a leader steps down. It is told so after a
 // pause, because a sole voter stands for election again at once, and again, as long as the disk is full.
 func (l *raftLog) StoreLogs(entries []*raft.Log) error {
-	err := l.update(func(tx *bbolt.Tx) error {
+	err := l.faults.watch(l.path+" (log)", func() error { return l.append(entries) })
+	l.faults.note(l.path+" (log)", err)
+	if err != nil && l.running.Load() {
+		pause(stepDownPause, l.closing)
+	}
+	return err
+}
+
+func (l *raftLog) append(entries []*raft.Log) error {
+	return l.update(func(tx *bbolt.Tx) error {
 		bucket := tx.Bucket(logBucket)
 		bucket.FillPercent = 0.9 // entries come in order
 		for _, entry := range entries {
@@ -173,11 +182,6 @@ func (l *raftLog) StoreLogs(entries []*raft.Log) error {
 		}
 		return nil
 	})
-	l.faults.note(l.path+" (log)", err)
-	if err != nil && l.running.Load() {
-		pause(stepDownPause, l.closing)
-	}
-	return err
 }
 
 // DeleteRange drops the entries from first to last, both included.

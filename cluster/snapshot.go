@@ -61,7 +61,7 @@ func readSnapshot(r io.Reader) (*state.State, uint64, error) {
 	}
 	header := new(raftv1.SnapshotHeader)
 	if err := readMessage(in, header); err != nil {
-		return nil, 0, fmt.Errorf("%w: header: %v", state.ErrDamaged, err)
+		return nil, 0, fmt.Errorf("%w: header: %w", state.ErrDamaged, err)
 	}
 	st, err := state.Decode(header, func() (*raftv1.SnapshotRecord, error) {
 		record := new(raftv1.SnapshotRecord)
@@ -94,10 +94,7 @@ func readMessage(r *bufio.Reader, m proto.Message) error {
 	if _, err := io.ReadFull(r, b); err != nil {
 		return fmt.Errorf("%w: cut off: %v", state.ErrDamaged, err)
 	}
-	if err := proto.Unmarshal(b, m); err != nil {
-		return fmt.Errorf("%w: %v", state.ErrDamaged, err)
-	}
-	return nil
+	return state.Parse(b, m)
 }
 
 // newestSnapshot reads the state of the newest snapshot if it holds more of the log than index; else nil.

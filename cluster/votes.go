@@ -73,7 +73,7 @@ func (v *votes) read() error {
 	}
 	first, second := v.decode(b[:slotBytes]), v.decode(b[slotBytes:])
 	if first != nil && second != nil {
-		return errors.Join(first, second)
+		return fmt.Errorf("both of its blocks: %w", first)
 	}
 	return nil
 }
@@ -151,6 +151,15 @@ func (v *votes) write(key, value []byte) error {
 	if err != nil {
 		return err
 	}
+	if err := v.faults.watch(v.path, func() error { return v.writeSlots(slot) }); err != nil {
+		return err
+	}
+	v.values = values
+	return nil
+}
+
+// writeSlots writes the second only when the first has reached the disk.
+func (v *votes) writeSlots(slot []byte) error {
 	for i := range int64(2) {
 		if _, err := v.file.WriteAt(slot, i*slotBytes); err != nil {
 			return err
@@ -159,8 +168,7 @@ func (v *votes) write(key, value []byte) error {
 			return err
 		}
 	}
-	v.values = values
-	return nil
+	return whole(v.path, v.file, 0)
 }
 
 // Set stores one of raft's values.

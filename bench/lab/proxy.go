@@ -231,8 +231,9 @@ func (l *lab) startProxy(ctx context.Context, p *proxy, s setup, at place, apply
 	defer out.Close()
 	cmd := at.command(l.self, append([]string{p.program}, p.kind.arguments(s, s.AccessLog)...)...)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = s.Dir, out, out
+	cmd.Env = append(os.Environ(), "LBD_CONTROL=off") // not a flag: older builds of lbd do not know it
 	if p.kind.environment != nil && s.Loops > 1 {
-		cmd.Env = append(os.Environ(), p.kind.environment(s)...)
+		cmd.Env = append(cmd.Env, p.kind.environment(s)...)
 	}
 	// What goes to standard output is an access log where the program has no file for it.
 	if p.kind.name == "haproxy" && s.AccessLog != "" {

@@ -81,6 +81,7 @@ func (n *Node) run(ctx context.Context, bin string, before []string) error {
 	words := append(before, filepath.Join(bin, "lbd"), "run", "--dev", "--data-dir", n.dir, "--node", "bench",
 		"--listen", "http="+n.HTTP, "--listen", "https="+n.HTTPS, "--metrics", "off")
 	n.cmd = exec.CommandContext(ctx, words[0], words[1:]...)
+	n.cmd.Env = append(os.Environ(), "LBD_CONTROL=off") // not a flag: older builds do not know it
 	stderr, err := n.cmd.StderrPipe()
 	if err != nil {
 		return err

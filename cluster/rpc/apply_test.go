@@ -391,11 +391,11 @@ func TestApplyStoreFails(t *testing.T) {
 		err  error
 		want failure
 	}{
-		"disk":     {errors.New("write state.db: no space left on device"), failure{code: codes.Internal}},
+		"disk":     {errors.New("write state.db: no space left on device"), failure{code: codes.Internal, reason: "INTERNAL"}},
 		"invalid":  {&state.InvalidError{Violations: []*lbdv1.Violation{violation("owner", "is gone")}}, failure{code: codes.InvalidArgument, reason: "INVALID"}},
 		"conflict": {&state.ConflictError{Reason: state.OwnedByOther}, failure{code: codes.Aborted, reason: "OWNED_BY_OTHER"}},
-		"panic":    {&state.PanicError{Value: "boom"}, failure{code: codes.Internal}},
-		"deadline": {fmt.Errorf("propose: %w", context.DeadlineExceeded), failure{code: codes.DeadlineExceeded}},
+		"panic":    {&state.PanicError{Value: "boom"}, failure{code: codes.Internal, reason: "INTERNAL"}},
+		"deadline": {fmt.Errorf("propose: %w", context.DeadlineExceeded), failure{code: codes.DeadlineExceeded, reason: "DEADLINE_EXCEEDED"}},
 	} {
 		r.store.instead(func(context.Context, *raftv1.ChangeCommand) (state.Result, error) { return state.Result{}, test.err })
 		_, err := r.apply(owner("web"), pool("shop", "192.0.2.1:80"))

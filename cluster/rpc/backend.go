@@ -112,18 +112,26 @@ func (s *backendService) find(pool string) error {
 		return nil
 	}
 	if _, ok := s.store.State().Get(state.Pools, pool); !ok {
-		return notFound("there is no pool named `%s`", pool)
+		return notFound("pools/"+pool, "there is no pool named `%s`", pool)
 	}
 	return nil
 }
 
 // override takes a command about overrides into the log, in the caller's name.
 func (w *writer) override(ctx context.Context, cmd *raftv1.OverrideCommand) (state.Result, error) {
-	by, err := author(ctx, w.node)
+	by, err := callerOf(ctx)
 	if err != nil {
 		return state.Result{}, err
 	}
-	cmd.Author, cmd.Time = by, timestamppb.New(w.now())
+	for _, pool := range poolsOf(cmd) {
+		// One that is not there is refused as that by the state.
+		if stored, ok := w.store.State().Get(state.Pools, pool); ok {
+			if err := requireOwner(ctx, stored.GetResource().GetOwner()); err != nil {
+				return state.Result{}, err
+			}
+		}
+	}
+	cmd.Author, cmd.Time, cmd.Origin = by.Author, timestamppb.New(w.now()), origin(ctx)
 	life, cancel := context.WithTimeout(w.life, proposeTimeoutMax)
 	defer cancel()
 	result, err := w.store.ProposeOverride(life, cmd)
@@ -131,6 +139,18 @@ func (w *writer) override(ctx context.Context, cmd *raftv1.OverrideCommand) (sta
 		err = result.Err
 	}
 	return result, err
+}
+
+// poolsOf are the pools that a command is about.
+func poolsOf(cmd *raftv1.OverrideCommand) []string {
+	var pools []string
+	for _, set := range cmd.GetSets() {
+		pools = append(pools, set.GetPool())
+	}
+	for _, clear := range cmd.GetClears() {
+		pools = append(pools, clear.GetPool())
+	}
+	return pools
 }
 
 // overridesNow are those of a pool, or of all, that have not expired.

@@ -2,70 +2,119 @@ package rpc
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
-	"os"
-	"syscall"
+	"slices"
+	"strings"
+	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/peer"
-	"google.golang.org/grpc/status"
+
+	raftv1 "lbd/proto/lbd/raft/v1"
+	lbdv1 "lbd/proto/lbd/v1"
 )
 
-// caller is who holds the other end of a connection, as the kernel says.
-type caller struct {
-	credentials.CommonAuthInfo
-	uid uint32
+// Kinds of callers, as WhoAmI names them.
+const (
+	kindSocket      = "socket"
+	kindToken       = "token"
+	kindCertificate = "certificate"
+)
+
+// Caller is who makes a call, and what that caller may do.
+type Caller struct {
+	// Author is who a revision is recorded for: "node/edge-1 uid=0", "token ci-shop (k3v9…)".
+	Author string
+	// Kind is "socket", "token" or "certificate".
+	Kind string
+	Role lbdv1.Role
+	// Owners that the caller is bound to; none: not bound.
+	Owners []string
+	// Source is where the call came from: "10.0.0.9:51234", or "unix".
+	Source string
+	// TokenID is empty for a caller without a credential of the cluster's.
+	TokenID string
+	// Expire is when the credential ends by itself; zero: never.
+	Expire time.Time
 }
 
-// AuthType names the way in which the caller was identified.
-func (caller) AuthType() string { return "unix-peer-credentials" }
+// bound tells whether the caller may touch only what some owners have.
+func (c Caller) bound() bool { return len(c.Owners) > 0 }
 
-// author is who a revision made by this call is recorded for: "node/NAME uid=N".
-func author(ctx context.Context, node string) (string, error) {
-	if p, ok := peer.FromContext(ctx); ok {
-		if c, ok := p.AuthInfo.(caller); ok {
-			return fmt.Sprintf("node/%s uid=%d", node, c.uid), nil
-		}
-	}
-	return "", status.Error(codes.Unauthenticated, "the caller is not known: this call did not come by the control socket")
+type callerKey struct{}
+
+// withCaller is the context of an admitted call.
+func withCaller(ctx context.Context, c Caller) context.Context {
+	return context.WithValue(ctx, callerKey{}, c)
 }
 
-// peerCredentials identifies callers of the unix socket. The file's mode keeps others out already; this is where it is
-// proven, and where the author of a revision comes from.
-type peerCredentials struct{}
-
-// ServerHandshake lets in root and the user that lbd runs as.
-func (peerCredentials) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	sc, ok := conn.(syscall.Conn)
+// callerOf is who makes the call that a context belongs to. Where nobody was admitted it is UNAUTHENTICATED.
+func callerOf(ctx context.Context) (Caller, error) {
+	c, ok := ctx.Value(callerKey{}).(Caller)
 	if !ok {
-		return nil, nil, fmt.Errorf("control socket: %T has no peer credentials", conn)
+		return Caller{}, withDetails(codes.Unauthenticated, reasonNoCredential, "the caller is not known")
 	}
-	uid, err := peerUID(sc)
-	if err != nil {
-		return nil, nil, fmt.Errorf("control socket: read peer credentials: %w", err)
-	}
-	if uid != 0 && uid != uint32(os.Geteuid()) {
-		return nil, nil, fmt.Errorf("control socket: uid %d may not use it", uid)
-	}
-	level := credentials.CommonAuthInfo{SecurityLevel: credentials.PrivacyAndIntegrity}
-	return conn, caller{CommonAuthInfo: level, uid: uid}, nil
+	return c, nil
 }
 
-// ClientHandshake is refused: these credentials are a listener's.
-func (peerCredentials) ClientHandshake(context.Context, string, net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	return nil, nil, errors.New("control socket: peer credentials are for listeners only")
+// requireOwner refuses a caller that is bound to other owners.
+func requireOwner(ctx context.Context, owner string) error {
+	c, err := callerOf(ctx)
+	if err != nil || !c.bound() || slices.Contains(c.Owners, owner) {
+		return err
+	}
+	return withDetails(codes.PermissionDenied, reasonOwner, fmt.Sprintf("%s is bound to %s: it may not touch what owner `%s` has",
+		c.Author, ownersText(c.Owners), owner))
 }
 
-// Info describes the protocol to gRPC.
-func (peerCredentials) Info() credentials.ProtocolInfo {
-	return credentials.ProtocolInfo{SecurityProtocol: "unix-peer-credentials"}
+func roleTooLow(c Caller, least lbdv1.Role) error {
+	return withDetails(codes.PermissionDenied, reasonRole, fmt.Sprintf("%s has the role %s, this takes %s", c.Author, roleWord(c.Role), roleWord(least)))
 }
 
-// Clone returns the credentials, which hold no state.
-func (c peerCredentials) Clone() credentials.TransportCredentials { return c }
+func boundTooTight(c Caller) error {
+	return withDetails(codes.PermissionDenied, reasonOwner, fmt.Sprintf("%s is bound to %s: this concerns the whole cluster", c.Author, ownersText(c.Owners)))
+}
 
-// OverrideServerName does nothing: a unix socket has no server name.
-func (peerCredentials) OverrideServerName(string) error { return nil }
+// origin is where a command of this call comes from, for the audit.
+func origin(ctx context.Context) *raftv1.Origin {
+	method, _ := grpc.Method(ctx)
+	c, _ := callerOf(ctx)
+	return &raftv1.Origin{Source: hostOf(c.Source), Method: shortMethod(method)}
+}
+
+// hostOf is a source without its port.
+func hostOf(source string) string {
+	if host, _, err := net.SplitHostPort(source); err == nil {
+		return host
+	}
+	return source
+}
+
+// shortMethod makes "ConfigService/Apply" of "/lbd.v1.ConfigService/Apply"; other words stay.
+func shortMethod(full string) string {
+	service, method, ok := strings.Cut(strings.TrimPrefix(full, "/"), "/")
+	if !ok {
+		return full
+	}
+	return service[strings.LastIndexByte(service, '.')+1:] + "/" + method
+}
+
+// sourceOf is where a call came from.
+func sourceOf(p *peer.Peer) string {
+	if p == nil || p.Addr == nil || p.Addr.Network() == "unix" {
+		return "unix"
+	}
+	return p.Addr.String()
+}
+
+// roleWord is "viewer", "operator", "editor" or "admin".
+func roleWord(r lbdv1.Role) string { return strings.ToLower(strings.TrimPrefix(r.String(), "ROLE_")) }
+
+func ownersText(owners []string) string {
+	if len(owners) == 1 {
+		return "owner `" + owners[0] + "`"
+	}
+	return "owners `" + strings.Join(owners, "`, `") + "`"
+}

@@ -48,6 +48,9 @@ func (s *certificateService) Rotate(ctx context.Context, req *lbdv1.RotateReques
 	return &lbdv1.RotateResponse{Revision: answer.GetRevision(), Certificate: status, Warnings: answer.GetWarnings()}, err
 }
 
+// chainField is where a rotation says the new chain.
+const chainField = "chain_pem"
+
 // rotate takes new content for one certificate into the change.
 func (d *draft) rotate(req *lbdv1.RotateRequest) (*raftv1.StoredResource, error) {
 	old, exists := d.base.Get(state.Certificates, req.GetName())
@@ -57,11 +60,11 @@ func (d *draft) rotate(req *lbdv1.RotateRequest) (*raftv1.StoredResource, error)
 		return nil, invalidField("owner", "an owner is missing: whose the new certificate is to be")
 	case req.GetCreate():
 		if exists { // a retry of the call that made it is answered all the same
-			d.refusal = alreadyExists("there is a certificate named `%s` already: rotate it", req.GetName())
+			d.refusal = alreadyExists("certificates/"+req.GetName(), "there is a certificate named `%s` already: rotate it", req.GetName())
 		}
 		d.change.Owner, old = req.GetOwner(), nil
 	case !exists:
-		return nil, notFound("there is no certificate named `%s`", req.GetName())
+		return nil, notFound("certificates/"+req.GetName(), "there is no certificate named `%s`", req.GetName())
 	default:
 		d.change.Owner = old.GetResource().GetOwner()
 		cert = proto.CloneOf(old.GetResource().GetCertificate())
@@ -76,7 +79,7 @@ func (d *draft) rotate(req *lbdv1.RotateRequest) (*raftv1.StoredResource, error)
 	stored := &raftv1.StoredResource{Resource: &lbdv1.Resource{
 		Owner: d.change.GetOwner(), Spec: &lbdv1.Resource_Certificate{Certificate: cert},
 	}}
-	d.change.Upserts = append(d.change.Upserts, stored)
+	d.change.Upserts, d.chainField = append(d.change.Upserts, stored), chainField
 	d.setContent(stored, c)
 	return stored, nil
 }
@@ -92,7 +95,7 @@ func (d *draft) rotated(req *lbdv1.RotateRequest, old *raftv1.StoredResource) (c
 	case req.GetChainPem() == "":
 		return content{selfSigned: selfSigned}, nil
 	}
-	src := pemSource{chain: req.GetChainPem(), key: req.GetKeyPem(), chainField: "chain_pem", keyField: "key_pem"}
+	src := pemSource{chain: req.GetChainPem(), key: req.GetKeyPem(), chainField: chainField, keyField: "key_pem"}
 	c, violations := d.materials.fromPEM(src, old)
 	d.violations = append(d.violations, violations...)
 	if selfSigned != nil {
@@ -109,7 +112,7 @@ func (s *certificateService) GetStatus(_ context.Context, req *lbdv1.Certificate
 	if name := req.GetName(); name != "" {
 		stored, ok := current.Get(state.Certificates, name)
 		if !ok {
-			return nil, notFound("there is no certificate named `%s`", name)
+			return nil, notFound("certificates/"+name, "there is no certificate named `%s`", name)
 		}
 		one, err := s.status(stored)
 		out.Certificates = append(out.Certificates, one)

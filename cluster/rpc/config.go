@@ -29,7 +29,9 @@ func (s *configService) Apply(stream applyStream) error {
 		return err
 	}
 	defer p.release()
+	answers := s.writer.lookUp(stream.Context(), p.resources)
 	answer, err := s.writer.write(stream.Context(), p.head, func(d *draft) error {
+		d.answers = answers
 		d.refusal = d.apply(p)
 		return nil
 	})
@@ -41,7 +43,7 @@ func (s *configService) Apply(stream applyStream) error {
 
 // Validate reports what Apply would refuse or warn of. It sees the same state and runs the same checks; what it cannot
 // see is a conflict, which Apply with validate_only reports.
-func (s *configService) Validate(_ context.Context, req *lbdv1.ValidateRequest) (*lbdv1.ValidateResponse, error) {
+func (s *configService) Validate(ctx context.Context, req *lbdv1.ValidateRequest) (*lbdv1.ValidateResponse, error) {
 	doc := req.GetDocument()
 	if doc == nil {
 		return nil, invalidField("document", "a document is missing")
@@ -52,8 +54,17 @@ func (s *configService) Validate(_ context.Context, req *lbdv1.ValidateRequest) 
 	}
 	d := s.writer.draft(&lbdv1.ApplyHeader{Owner: doc.GetOwner()}, "")
 	d.add(state.Resources(doc))
+	by, err := callerOf(ctx)
+	if err != nil {
+		return nil, err
+	}
+	d.judge(ctx, s.writer, by, false)
+	found := state.Validate(d.base, d.rehearsal())
+	if len(d.denied) > 0 {
+		return nil, d.refusals(state.Result{Err: &state.InvalidError{Violations: found}})
+	}
 	violations = append(violations, d.violations...)
-	return &lbdv1.ValidateResponse{Violations: append(violations, state.Validate(d.base, d.rehearsal())...)}, nil
+	return &lbdv1.ValidateResponse{Violations: append(violations, dropAt(found, violations)...)}, nil
 }
 
 // Export streams the resources of one owner, or of all owners and cluster_settings, ordered by kind and name: the state
@@ -92,7 +103,7 @@ func (s *configService) Get(_ context.Context, req *lbdv1.GetRequest) (*lbdv1.Ge
 		settings := &lbdv1.Resource_ClusterSettings{ClusterSettings: &lbdv1.ClusterSettings{}}
 		return &lbdv1.GetResponse{Resource: &lbdv1.Resource{Spec: settings}}, nil
 	}
-	return nil, notFound("there is no %s named `%s`", kind.Singular(), req.GetName())
+	return nil, notFound(string(kind)+"/"+req.GetName(), "there is no %s named `%s`", kind.Singular(), req.GetName())
 }
 
 // describe adds what the state and this node know of a resource. What is stored is accepted, and refers to what is there:

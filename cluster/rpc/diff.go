@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"context"
+	"fmt"
 
 	"google.golang.org/grpc/status"
 
@@ -23,6 +24,11 @@ func (s *configService) Diff(stream diffStream) error {
 	if refusal := d.apply(p); refusal != nil {
 		d.violations = append(d.violations, warning("", "%s", status.Convert(refusal).Message()))
 	}
+	by, err := callerOf(stream.Context())
+	if err != nil {
+		return err
+	}
+	d.judge(stream.Context(), s.writer, by, false)
 	next, result, err := d.try()
 	if err != nil {
 		return err
@@ -46,7 +52,7 @@ func (s *configService) GetRevision(_ context.Context, req *lbdv1.GetRevisionReq
 	current := s.store.State()
 	kept, ok := current.RevisionAt(req.GetNumber())
 	if !ok {
-		return nil, notFound("there is no revision %d in the history that is kept: the newest is %d", req.GetNumber(), current.Revision())
+		return nil, notFound(fmt.Sprintf("revisions/%d", req.GetNumber()), "there is no revision %d in the history that is kept: the newest is %d", req.GetNumber(), current.Revision())
 	}
 	out := &lbdv1.Revision{
 		Number: kept.GetNumber(), Owner: kept.GetOwner(), Author: kept.GetAuthor(), Time: kept.GetTime(),

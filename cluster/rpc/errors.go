@@ -32,10 +32,34 @@ const (
 	// reasonNoLeader and reasonOutcomeUnknown: repeat the call with the same request id.
 	reasonNoLeader       = "NO_LEADER"
 	reasonOutcomeUnknown = "OUTCOME_UNKNOWN"
+	// reasonRole and reasonOwner: the caller may not do this, or not to what another owner has.
+	reasonRole  = "ROLE"
+	reasonOwner = "OWNER"
+	// reasonBounds: a field says what the caller may not write.
+	reasonBounds = "OUT_OF_BOUNDS"
+	// reasonNoCredential, reasonBadCredential, reasonExpired: who calls is not known; reasonLimited: and has tried too often.
+	reasonNoCredential  = "NO_CREDENTIAL"
+	reasonBadCredential = "BAD_CREDENTIAL"
+	reasonExpired       = "CREDENTIAL_EXPIRED"
+	reasonLimited       = "TOO_MANY_FAILURES"
+	// reasonLastAdmin: nobody would be left who may administer the cluster.
+	reasonLastAdmin = "LAST_ADMIN"
+	// reasonSealKey: a sealing key is in use, or one that is needed is not there; reasonSealSource: an operator has to bring a new one.
+	reasonSealKey    = "SEAL_KEY"
+	reasonSealSource = "SEAL_SOURCE"
+	// reasonTooLarge: what there is does not fit.
+	reasonTooLarge = "TOO_LARGE"
 	// reasonBusy: too much is under way.
 	reasonBusy = "BUSY"
 	// reasonStopping: this node is going.
 	reasonStopping = "STOPPING"
+	// reasonPrecondition: something else has to be so first; the text says what.
+	reasonPrecondition = "FAILED_PRECONDITION"
+	// reasonDeadline and reasonCanceled: the caller does not wait any more. What was asked for may be done all the same.
+	reasonDeadline = "DEADLINE_EXCEEDED"
+	reasonCanceled = "CANCELED"
+	// reasonInternal: a fault of lbd. The node's log says more.
+	reasonInternal = "INTERNAL"
 )
 
 // errStopping ends what waits when the server closes.
@@ -56,6 +80,11 @@ func withDetails(code codes.Code, reason, message string, details ...protoadapt.
 // for clients that do not read details: it names the first cause and counts the rest.
 func invalid(violations []*lbdv1.Violation) error {
 	errs, _ := split(violations)
+	return badRequest(codes.InvalidArgument, reasonInvalid, errs)
+}
+
+// badRequest refuses for what fields say.
+func badRequest(code codes.Code, reason string, errs []*lbdv1.Violation) error {
 	bad := &errdetails.BadRequest{}
 	size := 0
 	for _, v := range errs {
@@ -66,11 +95,14 @@ func invalid(violations []*lbdv1.Violation) error {
 		bad.FieldViolations = append(bad.FieldViolations, detail)
 	}
 	first := bad.GetFieldViolations()[0]
-	message := first.GetField() + ": " + first.GetDescription()
+	message := first.GetDescription()
+	if first.GetField() != "" {
+		message = first.GetField() + ": " + message
+	}
 	if more := len(errs) - 1; more > 0 {
 		message += fmt.Sprintf(" (and %d more)", more)
 	}
-	return withDetails(codes.InvalidArgument, reasonInvalid, message, bad)
+	return withDetails(code, reason, message, bad)
 }
 
 // clip shortens what a client made longer than anyone reads.
@@ -112,8 +144,14 @@ func split(violations []*lbdv1.Violation) (errs, warnings []*lbdv1.Violation) {
 	return errs, warnings
 }
 
-func notFound(format string, args ...any) error {
-	return withDetails(codes.NotFound, reasonNotFound, fmt.Sprintf(format, args...))
+// notFound says what is not there: "pools/shop", "revisions/7".
+func notFound(what, format string, args ...any) error {
+	return withDetails(codes.NotFound, reasonNotFound, fmt.Sprintf(format, args...), resourceInfo(what))
+}
+
+func resourceInfo(what string) *errdetails.ResourceInfo {
+	kind, name, _ := strings.Cut(what, "/")
+	return &errdetails.ResourceInfo{ResourceType: clip(kind), ResourceName: clip(name)}
 }
 
 // unavailable refuses for now: the same call may succeed after retryDelay.
@@ -124,11 +162,55 @@ func unavailable(reason, message string) error {
 
 // notAllowed refuses what the caller has to allow in so many words.
 func notAllowed(reason, format string, args ...any) error {
-	return withDetails(codes.FailedPrecondition, reason, clip(fmt.Sprintf(format, args...)))
+	message := clip(fmt.Sprintf(format, args...))
+	return withDetails(codes.FailedPrecondition, reason, message, &errdetails.PreconditionFailure{
+		Violations: []*errdetails.PreconditionFailure_Violation{{Type: reason, Subject: "request", Description: message}},
+	})
 }
 
-func alreadyExists(format string, args ...any) error {
-	return withDetails(codes.AlreadyExists, reasonExists, fmt.Sprintf(format, args...))
+// alreadyExists says what is there: "certificates/shop".
+func alreadyExists(what, format string, args ...any) error {
+	message := fmt.Sprintf(format, args...)
+	return withDetails(codes.AlreadyExists, reasonExists, message, resourceInfo(what), &errdetails.PreconditionFailure{
+		Violations: []*errdetails.PreconditionFailure_Violation{{Type: reasonExists, Subject: clip(what), Description: clip(message)}},
+	})
+}
+
+// conflicting refuses what was meant for another state than there is.
+func conflicting(conflict *state.ConflictError) error {
+	failure := &errdetails.PreconditionFailure{}
+	size := 0
+	conflict.Each(func(subject, text string) {
+		v := &errdetails.PreconditionFailure_Violation{Type: string(conflict.Reason), Subject: clip(subject), Description: clip(text)}
+		if size += proto.Size(v); size <= detailsBytesMax {
+			failure.Violations = append(failure.Violations, v)
+		}
+	})
+	return withDetails(codes.Aborted, string(conflict.Reason), conflict.Error(), failure)
+}
+
+// furnished gives a status of another package's, as the data plane's, the details that its code asks for.
+func furnished(st *status.Status) error {
+	for _, d := range st.Details() {
+		if _, ok := d.(*errdetails.ErrorInfo); ok {
+			return st.Err()
+		}
+	}
+	field, rest, named := strings.Cut(st.Message(), ": ")
+	switch st.Code() {
+	case codes.InvalidArgument:
+		if !named || strings.ContainsAny(field, " `") {
+			field, rest = "", st.Message()
+		}
+		return badRequest(codes.InvalidArgument, reasonInvalid, []*lbdv1.Violation{violation(field, "%s", rest)})
+	case codes.NotFound:
+		return notFound("", "%s", st.Message())
+	case codes.FailedPrecondition:
+		return notAllowed(reasonPrecondition, "%s", st.Message())
+	case codes.Unavailable:
+		return unavailable(reasonBusy, st.Message())
+	}
+	return withDetails(st.Code(), reasonInternal, st.Message())
 }
 
 // statusOf turns any error into a status: whose fault it is, and whether trying again may help. What is not known here is
@@ -136,18 +218,25 @@ func alreadyExists(format string, args ...any) error {
 func statusOf(err error) error {
 	var (
 		refused  *state.InvalidError
+		denied   *deniedError
 		conflict *state.ConflictError
 		missing  *state.MissingError
 	)
 	switch {
+	case errors.As(err, &denied):
+		return badRequest(codes.PermissionDenied, reasonBounds, denied.violations)
 	case errors.As(err, &refused):
 		return invalid(refused.Violations)
 	case errors.As(err, &conflict):
-		return withDetails(codes.Aborted, string(conflict.Reason), clip(conflict.Error()))
+		return conflicting(conflict)
 	case errors.As(err, &missing):
-		return notFound("%s", missing.Text)
+		return notFound(missing.Resource, "%s", missing.Text)
+	case errors.Is(err, state.ErrLastAdmin):
+		return notAllowed(reasonLastAdmin, "%v", err)
+	case sealError(err) != nil:
+		return sealError(err)
 	case errors.Is(err, state.ErrNotKept):
-		return notFound("%s", clip(err.Error()))
+		return notFound("revisions", "%s", err)
 	case errors.Is(err, cluster.ErrNoLeader):
 		return unavailable(reasonNoLeader, err.Error())
 	case errors.Is(err, cluster.ErrOutcomeUnknown):
@@ -155,15 +244,12 @@ func statusOf(err error) error {
 	case errors.Is(err, cluster.ErrClosed):
 		return unavailable(reasonStopping, err.Error())
 	case errors.Is(err, context.DeadlineExceeded):
-		return status.Error(codes.DeadlineExceeded, err.Error())
+		return withDetails(codes.DeadlineExceeded, reasonDeadline, err.Error())
 	case errors.Is(err, context.Canceled):
-		return status.Error(codes.Canceled, err.Error())
+		return withDetails(codes.Canceled, reasonCanceled, err.Error())
 	}
 	if st, ok := status.FromError(err); ok {
-		if clip(st.Message()) == st.Message() {
-			return st.Err()
-		}
-		return status.Error(st.Code(), clip(st.Message()))
+		return furnished(st)
 	}
-	return status.Error(codes.Internal, clip(err.Error()))
+	return withDetails(codes.Internal, reasonInternal, err.Error())
 }

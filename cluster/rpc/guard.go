@@ -2,40 +2,145 @@ package rpc
 
 import (
 	"context"
+	"crypto/x509"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"runtime/debug"
 	"sync"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/peer"
 	reflectpb "google.golang.org/grpc/reflection/grpc_reflection_v1"
 	reflectalphapb "google.golang.org/grpc/reflection/grpc_reflection_v1alpha"
 	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/tap"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	lbdv1 "lbd/proto/lbd/v1"
 )
 
-// guard stands before every handler: it bounds calls in number and time, turns errors into statuses and contains
-// panics.
+// guard stands before every handler: it lets in who may call, bounds calls in number and time, turns errors into statuses and
+// contains panics.
 type guard struct {
-	log   *slog.Logger
-	calls chan struct{}
-	waits chan struct{}
+	log      *slog.Logger
+	now      func() time.Time
+	journal  Journal
+	auth     *authenticator
+	rules    rules // set before the server serves
+	failures failures
+	sessions sessions
+
+	calls         chan struct{}
+	waits         chan struct{}
+	strangers     chan struct{} // who has no credential
+	strangerWaits chan struct{}
 	// stopping is done when Close begins: streams that wait end then.
 	stopping context.Context
 	// receivers are the goroutines of RecvMsg.
 	receivers sync.WaitGroup
 }
 
-func newGuard(log *slog.Logger, stopping context.Context) *guard {
+func newGuard(cfg Config, stopping context.Context) *guard {
 	return &guard{
-		log:      log,
-		calls:    make(chan struct{}, callsMax),
-		waits:    make(chan struct{}, waitsMax),
-		stopping: stopping,
+		log:           cfg.Logger,
+		now:           cfg.Now,
+		journal:       cfg.Journal,
+		auth:          &authenticator{node: cfg.Node, store: cfg.Store, now: cfg.Now},
+		failures:      failures{sources: map[netip.Prefix]*failureCount{}},
+		sessions:      sessions{store: cfg.Store, open: map[string]map[*session]struct{}{}},
+		calls:         make(chan struct{}, callsMax),
+		waits:         make(chan struct{}, waitsMax),
+		strangers:     make(chan struct{}, strangerCallsMax),
+		strangerWaits: make(chan struct{}, strangerWaitsMax),
+		stopping:      stopping,
 	}
+}
+
+// admit decides who may call, before a byte of the message is read. It runs on the connection's own goroutine and waits for
+// nothing.
+func (g *guard) admit(ctx context.Context, info *tap.Info) (context.Context, error) {
+	if openToAll[info.FullMethodName] {
+		return ctx, nil
+	}
+	p, _ := peer.FromContext(ctx)
+	source := sourceOf(p)
+	c, err := g.auth.caller(ctx, info.Header)
+	if err != nil {
+		return ctx, g.refuseLogin(source, info.FullMethodName, err)
+	}
+	if known, ok := p.AuthInfo.(portPeer); ok {
+		known.conn.trust()
+	}
+	if err := g.rules.permit(c, info.FullMethodName); err != nil {
+		g.noteRefusal(c, info.FullMethodName, err)
+		return ctx, err
+	}
+	if c.TokenID != "" {
+		g.journal.Use(c.TokenID, g.now())
+	}
+	return withCaller(ctx, c), nil
+}
+
+// Ask is a question to this node that is no call of gRPC.
+type Ask struct {
+	// Method is what the journal calls it.
+	Method string
+	// Source is "host:port" of who asks.
+	Source string
+	// Authorization is what came in the header fields of that name.
+	Authorization []string
+	// Chain is what the client has shown in TLS.
+	Chain []*x509.Certificate
+	// Least is the role that it takes.
+	Least lbdv1.Role
+}
+
+// Admit finds out who asks, as for a call, and refuses who has too low a role. Its errors are statuses: UNAUTHENTICATED,
+// PERMISSION_DENIED, RESOURCE_EXHAUSTED after too many failures.
+func (s *Server) Admit(ask Ask) error {
+	g := s.guard
+	var c Caller
+	var err error
+	if len(ask.Authorization) > 0 {
+		c, err = g.auth.bearer(ask.Source, ask.Authorization)
+	} else {
+		c, err = g.auth.certificate(ask.Source, ask.Chain)
+	}
+	if err != nil {
+		return g.refuseLogin(ask.Source, ask.Method, err)
+	}
+	if c.Role < ask.Least {
+		err := roleTooLow(c, ask.Least)
+		g.noteRefusal(c, ask.Method, err)
+		return err
+	}
+	g.journal.Use(c.TokenID, g.now())
+	return nil
+}
+
+// refuseLogin notes a caller who could not say who he is, and answers.
+func (g *guard) refuseLogin(source, method string, failure error) error {
+	answer, result := g.failures.refuse(source, g.now(), failure), "unauthenticated"
+	if answer != failure {
+		result = "limited"
+	}
+	g.journal.Refuse(&lbdv1.ListAuditResponse{
+		Time: timestamppb.New(g.now()), Source: hostOf(source), Method: shortMethod(method), Result: result,
+		Message: status.Convert(failure).Message(), Count: 1,
+	})
+	return answer
+}
+
+// noteRefusal notes what a known caller may not do.
+func (g *guard) noteRefusal(c Caller, method string, refusal error) {
+	g.journal.Refuse(&lbdv1.ListAuditResponse{
+		Time: timestamppb.New(g.now()), Author: c.Author, Source: hostOf(c.Source), Method: shortMethod(method), Result: "forbidden",
+		Message: status.Convert(refusal).Message(), Count: 1,
+	})
 }
 
 // waitingMethods are streams whose clients wait for something to happen. They have slots and a time limit of their own.
@@ -53,6 +158,9 @@ var waitingMethods = map[string]bool{
 func (g *guard) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 	var answer any
 	err := g.run(ctx, info.FullMethod, func(ctx context.Context) (err error) {
+		if err := refuseUnknown(req); err != nil {
+			return err
+		}
 		answer, err = handler(ctx, req)
 		return err
 	})
@@ -68,13 +176,14 @@ func (g *guard) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServe
 	})
 }
 
-// run calls a handler with a slot and a deadline.
+// run calls a handler with a slot and a deadline, while its caller's credential lasts.
 func (g *guard) run(ctx context.Context, method string, call func(context.Context) error) (err error) {
-	slots, timeout := g.calls, callTimeoutMax
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
+	c, err := callerOf(ctx)
+	slots, timeout := g.slots(method, err != nil), callTimeoutMax
 	if waitingMethods[method] {
-		slots, timeout = g.waits, waitTimeoutMax
+		timeout = waitTimeoutMax
 		defer context.AfterFunc(g.stopping, func() { cancel(errStopping) })()
 	}
 	select {
@@ -83,10 +192,35 @@ func (g *guard) run(ctx context.Context, method string, call func(context.Contex
 	default:
 		return unavailable(reasonBusy, fmt.Sprintf("%d calls are in flight and no more are taken", cap(slots)))
 	}
+	begun := time.Now()
+	defer g.sessions.add(c, g.now(), cancel)()
 	ctx, cancelTimeout := context.WithTimeout(ctx, timeout)
 	defer cancelTimeout()
 	defer g.contain(method, &err)
-	return g.answer(method, call(ctx))
+	err = call(ctx)
+	if cause := context.Cause(ctx); err != nil && status.Code(cause) == codes.Unauthenticated {
+		err = cause // whatever the handler made of it
+	}
+	err = g.answer(method, err)
+	g.log.Debug("control call", "method", shortMethod(method), "author", c.Author, "source", c.Source, "took", time.Since(begun), "code", status.Code(err))
+	if status.Code(err) == codes.PermissionDenied {
+		g.noteRefusal(c, method, err)
+	}
+	return err
+}
+
+// slots are those that a call takes one of. Strangers have their own: they keep nobody else out, and who waits among them no one
+// who asks once.
+func (g *guard) slots(method string, stranger bool) chan struct{} {
+	switch waits := waitingMethods[method]; {
+	case stranger && waits:
+		return g.strangerWaits
+	case stranger:
+		return g.strangers
+	case waits:
+		return g.waits
+	}
+	return g.calls
 }
 
 // contain turns a panic into an error of this call alone.
@@ -96,7 +230,7 @@ func (g *guard) contain(method string, err *error) {
 		return
 	}
 	g.log.Error("a control call panicked", "method", method, "panic", fmt.Sprint(cause), "stack", string(debug.Stack()))
-	*err = status.Error(codes.Internal, "lbd failed in this call; nothing else is affected, the node's log has the details")
+	*err = withDetails(codes.Internal, reasonInternal, "lbd failed in this call; nothing else is affected, the node's log has the details")
 }
 
 // answer turns what a handler returned into a status, and logs what is our own fault.
@@ -127,7 +261,10 @@ func (s *guardedStream) RecvMsg(m any) error {
 	s.guard.receivers.Go(func() { got <- s.ServerStream.RecvMsg(m) })
 	select {
 	case err := <-got:
-		return err
+		if err != nil {
+			return err
+		}
+		return refuseUnknown(m)
 	case <-s.ctx.Done():
 		return context.Cause(s.ctx)
 	case <-s.guard.stopping.Done():

@@ -23,6 +23,7 @@ import (
 // testKeys parses and makes real pairs. It seals by digest: nobody opens in these tests, and a key byte that turns up
 // anywhere has not come through here.
 type testKeys struct {
+	fakeSealing
 	mu     sync.Mutex
 	made   int
 	sealed int

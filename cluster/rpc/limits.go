@@ -41,12 +41,37 @@ const (
 	// streamsMax bounds the calls in flight on one connection.
 	streamsMax = 100
 
+	// strangerCallsMax and strangerWaitsMax bound the calls in flight of callers without a credential, who may only ask for health.
+	strangerCallsMax = 32
+	strangerWaitsMax = 32
+	// headerBytesMax bounds the metadata of a call: a token, a deadline, a trace.
+	headerBytesMax = 32 << 10
+
+	// portConnectionsMax bounds the connections of the control port, and strangersPerSourceMax those from one source on which nobody has
+	// shown a credential yet. Where there are more, the oldest of these makes room.
+	portConnectionsMax    = 512
+	strangersPerSourceMax = 32
+	// failuresBurst failed logins from one source are answered with the cause, then one every failuresInterval: more than anybody
+	// mistypes, and far too few to guess 32 bytes.
+	failuresBurst    = 20
+	failuresInterval = 3 * time.Second
+	// failureSourcesMax bounds the table of sources, some hundred bytes each.
+	failureSourcesMax = 4096
+	// authorRunesMax is how much of a token's description is in what it authors, which the state bounds.
+	authorRunesMax = 48
+
 	// callTimeoutMax ends a call whose client set no deadline, or a later one.
 	callTimeoutMax = 2 * time.Minute
 	// waitTimeoutMax does so for the streams that wait.
 	waitTimeoutMax = time.Hour
 	// proposeTimeoutMax is what a change has to be stored, whatever its caller's deadline.
 	proposeTimeoutMax = 30 * time.Second
+	// scrubTimeoutMax is what the disk has to forget a purged key.
+	scrubTimeoutMax = time.Minute
+	// resealBytesMax bounds the seals of one command, which fits one entry of the log.
+	resealBytesMax = 192 << 10
+	// pieceBytes is a message's worth of a backup or a debug archive.
+	pieceBytes = 256 << 10
 	// statusInterval is how often WatchStatus looks whether something has changed.
 	statusInterval = time.Second
 	// statsIntervalMin to statsIntervalMax is how often WatchStats may be asked to send.
@@ -57,10 +82,27 @@ const (
 	profileMin     = time.Second
 	profileMax     = time.Minute
 	profileDefault = 10 * time.Second
-	// handshakeTimeout is what a new connection has to begin HTTP/2.
+	// debugFileBytesMax bounds each file of a debug archive, which is held in memory until it is sent, and debugFileTimeoutMax
+	// what it may take, a CPU profile's length apart.
+	debugFileBytesMax   = 16 << 20
+	debugFileTimeoutMax = 5 * time.Second
+	// debugRevisionsMax and debugAuditAge bound how far back an archive looks.
+	debugRevisionsMax = 100
+	debugAuditAge     = 7 * 24 * time.Hour
+	// lookupTimeout bounds what DNS may take before a change is judged, all names together, and lookupsAtOnceMax how many are asked
+	// for at a time.
+	lookupTimeout    = 2 * time.Second
+	lookupsAtOnceMax = 32
+	// unresolvedToldMax bounds the names that a change is warned of.
+	unresolvedToldMax = 100
+	// idleTimeout ends connections without a call.
+	idleTimeout = 10 * time.Minute
+	// handshakeTimeout is what a new connection has to finish TLS and begin HTTP/2.
 	handshakeTimeout = 10 * time.Second
 	// retryDelay is what a client that was refused for now is told to wait.
 	retryDelay = 500 * time.Millisecond
+	// authorityWait is what a new token waits for the cluster's authority.
+	authorityWait = 3 * time.Second
 	// closeTimeout is what Close gives the calls in flight before it cancels them.
 	closeTimeout = 5 * time.Second
 

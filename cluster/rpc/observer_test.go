@@ -3,6 +3,7 @@ package rpc
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"sync"
 	"time"
 
@@ -23,6 +24,11 @@ type fakeObserver struct {
 	more     chan struct{}
 	// asked is the last request that was passed on.
 	asked any
+	level slog.Level
+	// levelBy is who has set the level last.
+	levelBy string
+	// files are what the process adds to a debug archive.
+	files []DebugFile
 	// restored are the backends whose ejection was ended, "pool/address".
 	restored []string
 }
@@ -152,4 +158,23 @@ func (o *fakeObserver) Profile(_ context.Context, kind lbdv1.ProfileKind, d time
 		return nil, errors.New("another profile is being taken")
 	}
 	return []byte(kind.String() + " " + d.String()), nil
+}
+
+func (o *fakeObserver) LogLevel() slog.Level {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.level
+}
+
+func (o *fakeObserver) SetLogLevel(level slog.Level, by string) (before slog.Level) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	before, o.level, o.levelBy = o.level, level, by
+	return before
+}
+
+func (o *fakeObserver) DebugFiles() []DebugFile {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.files
 }

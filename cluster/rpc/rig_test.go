@@ -37,6 +37,7 @@ type rig struct {
 	store    *memoryStore
 	keys     *testKeys
 	observer *fakeObserver
+	places   *fakePlaces
 	log      *logBuffer
 	later    atomic.Int64 // what the clock shows after now
 	server   *Server
@@ -49,7 +50,7 @@ type rig struct {
 	system   lbdv1.SystemServiceClient
 }
 
-func newRig(t *testing.T) *rig {
+func newRig(t *testing.T, change ...func(*Config)) *rig {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "lbd-rpc")
 	if err != nil {
@@ -61,9 +62,14 @@ func newRig(t *testing.T) *rig {
 		store:    &memoryStore{state: state.New("cluster-1"), next: make(chan struct{})},
 		keys:     &testKeys{},
 		observer: newObserver(),
+		places:   &fakePlaces{},
 		log:      &logBuffer{},
 	}
-	if r.server, err = Serve(r.serverConfig()); err != nil {
+	cfg := r.serverConfig()
+	for _, c := range change {
+		c(&cfg)
+	}
+	if r.server, err = Serve(cfg); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = r.server.Close() })
@@ -84,6 +90,7 @@ func (r *rig) serverConfig() Config {
 		Store:    r.store,
 		Keys:     r.keys,
 		Observer: r.observer,
+		Places:   r.places,
 		Logger:   slog.New(slog.NewTextHandler(r.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 		Now:      func() time.Time { return now.Add(time.Duration(r.later.Load())) },
 	}
@@ -267,6 +274,12 @@ func (s *memoryStore) ProposeOverride(_ context.Context, override *raftv1.Overri
 	return s.applyLocked(&raftv1.Command{Kind: &raftv1.Command_Override{Override: override}})
 }
 
+func (s *memoryStore) ProposeCommand(_ context.Context, cmd *raftv1.Command) (state.Result, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.applyLocked(cmd)
+}
+
 func (s *memoryStore) applyLocked(cmd *raftv1.Command) (state.Result, error) {
 	next, result := s.state.Apply(cmd)
 	s.state = next
@@ -311,3 +324,6 @@ func (b *logBuffer) String() string {
 	defer b.mu.Unlock()
 	return string(b.text)
 }
+
+// Scrub has no disk to look after.
+func (s *memoryStore) Scrub(context.Context) error { return nil }

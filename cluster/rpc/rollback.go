@@ -24,7 +24,17 @@ func (s *configService) Rollback(ctx context.Context, req *lbdv1.RollbackRequest
 		return nil, invalidField("only", "%d is no revision", req.GetOnly())
 	}
 	head := &lbdv1.ApplyHeader{Owner: req.GetOwner(), RequestId: req.GetRequestId(), Message: req.GetMessage(), ValidateOnly: req.GetValidateOnly()}
-	answer, err := s.writer.write(ctx, head, func(d *draft) error { return d.rollback(req) })
+	var expected []*lbdv1.Resource // the names in them are looked up before the turn; what has changed by then, in it
+	if inverse, err := inverseOf(s.store.State(), req); err == nil {
+		for _, up := range inverse.GetUpserts() {
+			expected = append(expected, up.GetResource())
+		}
+	}
+	answers := s.writer.lookUp(ctx, expected)
+	answer, err := s.writer.write(ctx, head, func(d *draft) error {
+		d.answers = answers
+		return d.rollback(req)
+	})
 	if err != nil {
 		return nil, err
 	}

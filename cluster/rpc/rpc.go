@@ -1,4 +1,7 @@
-// Package rpc answers the control API: the gRPC services of lbd.v1 on a unix socket.
+// Package rpc answers the control API: the gRPC services of lbd.v1 on a unix socket and on a port with TLS.
+//
+// Nobody reaches a handler unknown: [guard.admit] finds out who calls and holds the method's rule (the option lbd.v1.access in the
+// proto) against it before a byte of the message is read. What belongs to which owner a handler asks of [requireOwner].
 //
 // A write walks through one function, [configService.Apply], and its steps are the same for every verb that changes
 // something: receive, normalise (check the PEM, keep what is unchanged), validate, seal, propose, answer. A read is
@@ -19,10 +22,18 @@ import (
 	lbdv1 "lbd/proto/lbd/v1"
 )
 
-// Config is what a [Server] works with. All fields but Logger and Now are required.
+// Config is what a [Server] works with. All fields but SocketGroup, Port, Journal, Logger and Now are required.
 type Config struct {
-	// Socket is the path of the unix socket. Its directory is made (0700) if it is missing; the file has mode 0600.
+	// Socket is the path of the unix socket. Its directory is made (0700, of a shared one 0755) if it is missing; the file has
+	// mode 0600.
 	Socket string
+	// SocketGroup shares the socket with the members of a group: it has mode 0660 then, and the user that lbd runs as is no admin
+	// there. 0: it is private to root and that user.
+	SocketGroup uint32
+	// Port is the control port; nil: there is none.
+	Port *Port
+	// Journal is what this node keeps of its callers; nil: nothing.
+	Journal Journal
 	// Node is this node's name, as it appears in authors and in progress.
 	Node string
 	// Build is what GetVersion answers.
@@ -30,6 +41,7 @@ type Config struct {
 	Store    Store
 	Keys     Keys
 	Observer Observer
+	Places   Places
 	// Logger defaults to slog.Default().
 	Logger *slog.Logger
 	// Now defaults to time.Now. It dates revisions and judges certificates' validity.
@@ -45,9 +57,35 @@ type Store interface {
 	Propose(ctx context.Context, change *raftv1.ChangeCommand) (state.Result, error)
 	// ProposeOverride makes an override command durable and applied; its errors are those of Propose.
 	ProposeOverride(ctx context.Context, override *raftv1.OverrideCommand) (state.Result, error)
+	// ProposeCommand makes any other command durable and applied; its errors are those of Propose.
+	ProposeCommand(ctx context.Context, cmd *raftv1.Command) (state.Result, error)
+	// Scrub makes this node's disk forget what is no longer in the state.
+	Scrub(ctx context.Context) error
 	// Next is closed when there is a state other than the one at the time of the call.
 	Next() <-chan struct{}
 }
+
+// Journal is what this node keeps of its callers beside the replicated state, where a stranger must not write. Its methods may be
+// called from any goroutine and do not wait for the disk.
+type Journal interface {
+	// Refuse notes a call that was refused. The entry has a time and a count of 1.
+	Refuse(entry *lbdv1.ListAuditResponse)
+	// Refusals are the notes later than a time (zero: all that are kept), oldest first; those of the same source, method and reason
+	// are summed. Node is filled in by this package.
+	Refusals(since time.Time) []*lbdv1.ListAuditResponse
+	// Use notes that a credential was used.
+	Use(token string, at time.Time)
+	// LastUse is when a credential was used last on this node; zero: not as far as it knows.
+	LastUse(token string) time.Time
+}
+
+// noJournal keeps nothing.
+type noJournal struct{}
+
+func (noJournal) Refuse(*lbdv1.ListAuditResponse)               {}
+func (noJournal) Refusals(time.Time) []*lbdv1.ListAuditResponse { return nil }
+func (noJournal) Use(string, time.Time)                         {}
+func (noJournal) LastUse(string) time.Time                      { return time.Time{} }
 
 // Keys makes, checks and seals key pairs.
 type Keys interface {
@@ -60,6 +98,7 @@ type Keys interface {
 	// Seal encrypts a private key (PKCS #8) so that it can be opened only as that of this certificate in this cluster.
 	// It must not be bound to more than these arguments: a new chain for the same key keeps the sealed key.
 	Seal(clusterID, certificate string, publicKeySHA256, key []byte) ([]byte, error)
+	Sealing
 }
 
 // KeyPair is a certificate with its private key.
@@ -129,6 +168,12 @@ type SystemObserver interface {
 	Metrics() (string, error)
 	// Profile takes a profile, gzipped; of the CPU for as long as d or until ctx ends.
 	Profile(ctx context.Context, kind lbdv1.ProfileKind, d time.Duration) ([]byte, error)
+	// LogLevel is the least severity that the node's own log has.
+	LogLevel() slog.Level
+	// SetLogLevel sets it until the process ends, and returns the one before. by is whose wish that is, for the event.
+	SetLogLevel(level slog.Level, by string) (before slog.Level)
+	// DebugFiles are what only the process knows of itself. The first ones take no lock of the data plane.
+	DebugFiles() []DebugFile
 }
 
 // Progress is one observation of what a node serves.
@@ -160,11 +205,14 @@ func (c *Config) check() error {
 		return errors.New("rpc: no socket path")
 	case c.Node == "":
 		return errors.New("rpc: no node name")
-	case c.Build == nil, c.Store == nil, c.Keys == nil, c.Observer == nil:
-		return errors.New("rpc: Build, Store, Keys and Observer are all needed")
+	case c.Build == nil, c.Store == nil, c.Keys == nil, c.Observer == nil, c.Places == nil:
+		return errors.New("rpc: Build, Store, Keys, Observer and Places are all needed")
 	}
 	if c.Logger == nil {
 		c.Logger = slog.Default()
+	}
+	if c.Journal == nil {
+		c.Journal = noJournal{}
 	}
 	if c.Now == nil {
 		c.Now = time.Now

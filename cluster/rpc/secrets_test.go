@@ -3,7 +3,9 @@ package rpc
 import (
 	"encoding/base64"
 	"encoding/hex"
+	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"testing"
 
@@ -54,6 +56,20 @@ func TestSecretsStayInside(t *testing.T) {
 	note(r.config.Validate(r.ctx(), &lbdv1.ValidateRequest{Document: &lbdv1.Document{
 		ApiVersion: state.APIVersion, Owner: "web", Certificates: []*lbdv1.Certificate{pemCertificate("z", other.chain, id.key)},
 	}}))
+	cluster := lbdv1.NewClusterServiceClient(r.conn)
+	note(cluster.RotateSeal(r.ctx(), &lbdv1.RotateSealRequest{}))
+	note(cluster.GetSealStatus(r.ctx(), &lbdv1.GetSealStatusRequest{}))
+	note(r.certs.Delete(r.ctx(), &lbdv1.DeleteRequest{Name: "z", Purge: true}))
+	backups, err := lbdv1.NewBackupServiceClient(r.conn).CreateBackup(r.ctx(), &lbdv1.CreateBackupRequest{})
+	for err == nil {
+		var piece *lbdv1.CreateBackupResponse
+		if piece, err = backups.Recv(); err == nil {
+			note(piece, nil)
+		}
+	}
+	if !errors.Is(err, io.EOF) {
+		t.Fatal(err)
+	}
 	if got := r.store.State().Revision(); got != 1 {
 		t.Fatalf("revision %d: the certificate was not stored", got)
 	}

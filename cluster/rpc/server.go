@@ -9,17 +9,19 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/reflection"
 
 	lbdv1 "lbd/proto/lbd/v1"
 )
 
-// Server answers on the control socket until Close.
+// Server answers on the control socket, and on the control port if there is one, until Close.
 //
-// Its goroutines: gRPC's (accept, and those of connections and calls), one that keeps the health service's answer, and
-// one per message that a stream waits for.
+// Its goroutines: gRPC's (accept, and those of connections and calls), one that keeps the health service's answer, one that ends the
+// calls of revoked credentials, one per message that a stream waits for, and one per file of a debug archive.
 type Server struct {
 	grpc   *grpc.Server
 	health *health.Server
@@ -32,28 +34,31 @@ type Server struct {
 	once          sync.Once
 }
 
-// Serve starts to answer on the control socket. It fails where the socket cannot be made, and where another process
-// answers on it.
+// Serve starts to answer on the control socket and on the port. It fails where the socket cannot be made, and where another
+// process answers on it.
 func Serve(cfg Config) (*Server, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
 	}
-	l, err := listen(cfg.Socket, connectionsMax)
+	l, err := listen(cfg.Socket, connectionsMax, cfg.SocketGroup)
 	if err != nil {
 		return nil, err
 	}
 	stopping, stop := context.WithCancel(context.Background())
 	life, abandon := context.WithCancel(context.Background())
-	guard := newGuard(cfg.Logger, stopping)
+	guard := newGuard(cfg, stopping)
 	s := &Server{
 		grpc: grpc.NewServer(
-			grpc.Creds(peerCredentials{}),
+			grpc.Creds(credentialsOf(cfg)),
+			grpc.InTapHandle(guard.admit),
 			grpc.UnaryInterceptor(guard.unary),
 			grpc.StreamInterceptor(guard.stream),
 			grpc.MaxRecvMsgSize(messageBytesMax),
 			grpc.MaxSendMsgSize(answerBytesMax),
 			grpc.MaxConcurrentStreams(streamsMax),
+			grpc.MaxHeaderListSize(headerBytesMax),
 			grpc.ConnectionTimeout(handshakeTimeout),
+			grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: idleTimeout}),
 			grpc.WaitForHandlers(true),
 		),
 		health:  health.NewServer(),
@@ -64,9 +69,22 @@ func Serve(cfg Config) (*Server, error) {
 		grace:   closeTimeout,
 	}
 	s.register(cfg, life)
+	guard.rules = readRules(s.grpc.GetServiceInfo())
 	s.done.Go(func() { s.watchHealth(stopping, cfg.Observer) })
-	s.done.Go(func() { s.serve(l) })
+	s.done.Go(func() { guard.sessions.watch(stopping) })
+	s.done.Go(func() { s.serve(l, "control socket") })
+	if cfg.Port != nil {
+		s.done.Go(func() { s.serve(&portListener{Listener: cfg.Port.Listener}, "control port") })
+	}
 	return s, nil
+}
+
+func credentialsOf(cfg Config) credentials.TransportCredentials {
+	c := serverCredentials{peerCredentials: peerCredentials{group: cfg.SocketGroup}}
+	if cfg.Port != nil {
+		c.port = credentials.NewTLS(cfg.Port.tlsConfig())
+	}
+	return c
 }
 
 func (s *Server) register(cfg Config, life context.Context) {
@@ -74,15 +92,18 @@ func (s *Server) register(cfg Config, life context.Context) {
 	lbdv1.RegisterConfigServiceServer(s.grpc, &configService{writer: writer, node: cfg.Node, store: cfg.Store, observer: cfg.Observer})
 	lbdv1.RegisterCertificateServiceServer(s.grpc, &certificateService{writer: writer, store: cfg.Store, observer: cfg.Observer})
 	lbdv1.RegisterBackendServiceServer(s.grpc, &backendService{writer: writer, store: cfg.Store, observer: cfg.Observer})
-	lbdv1.RegisterTrafficServiceServer(s.grpc, &trafficService{node: cfg.Node, observer: cfg.Observer})
-	lbdv1.RegisterSystemServiceServer(s.grpc, &systemService{node: cfg.Node, build: cfg.Build, store: cfg.Store, observer: cfg.Observer})
+	lbdv1.RegisterTrafficServiceServer(s.grpc, &trafficService{node: cfg.Node, store: cfg.Store, observer: cfg.Observer})
+	lbdv1.RegisterSystemServiceServer(s.grpc, newSystemService(cfg, &s.done))
+	lbdv1.RegisterAuthServiceServer(s.grpc, newAuthService(cfg, writer))
+	lbdv1.RegisterClusterServiceServer(s.grpc, &clusterService{writer: writer, store: cfg.Store, keys: cfg.Keys})
+	lbdv1.RegisterBackupServiceServer(s.grpc, newBackupService(cfg, writer))
 	healthpb.RegisterHealthServer(s.grpc, s.health)
 	reflection.Register(s.grpc)
 }
 
-func (s *Server) serve(l net.Listener) {
+func (s *Server) serve(l net.Listener, what string) {
 	if err := s.grpc.Serve(l); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
-		s.log.Error("the control socket no longer takes calls", "error", err)
+		s.log.Error("the "+what+" no longer takes calls", "error", err)
 	}
 }
 

@@ -319,7 +319,7 @@ func TestCallersNeedPeerCredentials(t *testing.T) {
 	if _, _, err := (peerCredentials{}).ServerHandshake(a); err == nil {
 		t.Error("a connection without peer credentials was let in")
 	}
-	if _, err := author(t.Context(), "n1"); failureOf(t, err).code != codes.Unauthenticated {
+	if _, err := callerOf(t.Context()); failureOf(t, err).code != codes.Unauthenticated {
 		t.Errorf("a call without a caller: %v", err)
 	}
 }
@@ -358,7 +358,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer os.RemoveAll(dir)
-	s, err := listen(filepath.Join(dir, "s"), 1)
+	s, err := listen(filepath.Join(dir, "s"), 1, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -30,13 +30,13 @@ type socket struct {
 
 // listen makes the socket at path. A socket that nobody listens on any more is replaced, one that answers is an error.
 // The file is made beside its place, closed to others and moved into place, so that it is never there with a wider
-// mode, and never there without a listener.
-func listen(path string, connections int) (*socket, error) {
+// mode, and never there without a listener. A group, if not 0, may use it.
+func listen(path string, connections int, group uint32) (*socket, error) {
 	if len(path) > socketPathMax {
 		return nil, fmt.Errorf("control socket %s: the path has %d bytes, at most %d are possible: choose a shorter directory",
 			path, len(path), socketPathMax)
 	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+	if err := os.MkdirAll(filepath.Dir(path), dirMode(group)); err != nil {
 		return nil, fmt.Errorf("control socket: %w", err)
 	}
 	if err := checkPlace(path); err != nil {
@@ -51,7 +51,7 @@ func listen(path string, connections int) (*socket, error) {
 		return nil, fmt.Errorf("control socket: %w", err)
 	}
 	l.SetUnlinkOnClose(false)
-	info, err := moveIntoPlace(fresh, path)
+	info, err := moveIntoPlace(fresh, path, group)
 	if err != nil {
 		_ = l.Close()
 		_ = os.Remove(fresh)
@@ -86,9 +86,22 @@ func checkPlace(path string) error {
 	return fmt.Errorf("control socket: find out whether a running lbd answers: %w", err)
 }
 
-func moveIntoPlace(fresh, path string) (os.FileInfo, error) {
+// dirMode lets the group through to a shared socket.
+func dirMode(group uint32) os.FileMode {
+	if group != 0 {
+		return 0o755
+	}
+	return 0o700
+}
+
+func moveIntoPlace(fresh, path string, group uint32) (os.FileInfo, error) {
 	if err := os.Chmod(fresh, 0o600); err != nil {
 		return nil, err
+	}
+	if group != 0 {
+		if err := errors.Join(os.Chown(fresh, -1, int(group)), os.Chmod(fresh, 0o660)); err != nil {
+			return nil, err
+		}
 	}
 	info, err := os.Lstat(fresh)
 	if err != nil {

@@ -2,6 +2,9 @@ package rpc
 
 import (
 	"context"
+	"log/slog"
+	"sync"
+	"time"
 
 	lbdv1 "lbd/proto/lbd/v1"
 )
@@ -13,6 +16,18 @@ type systemService struct {
 	build    *lbdv1.GetVersionResponse
 	store    Store
 	observer Observer
+	journal  Journal
+	now      func() time.Time
+	// collecting has room for one archive at a time; workers are the goroutines that make its files.
+	collecting chan struct{}
+	workers    *sync.WaitGroup
+}
+
+func newSystemService(cfg Config, workers *sync.WaitGroup) *systemService {
+	return &systemService{
+		node: cfg.Node, build: cfg.Build, store: cfg.Store, observer: cfg.Observer, journal: cfg.Journal, now: cfg.Now,
+		collecting: make(chan struct{}, 1), workers: workers,
+	}
 }
 
 // GetVersion reads the build.
@@ -55,12 +70,47 @@ func (s *systemService) GetProfile(ctx context.Context, req *lbdv1.GetProfileReq
 	if req.GetDuration() != nil {
 		d = req.GetDuration().AsDuration()
 	}
-	if d < profileMin || d > profileMax {
-		return nil, invalidField("duration", "%s is out of range: %s to %s", d, profileMin, profileMax)
+	if _, err := profileRange("duration", d); err != nil {
+		return nil, err
 	}
 	profile, err := s.observer.Profile(ctx, req.GetKind(), d)
 	if err != nil {
 		return nil, err
 	}
 	return &lbdv1.GetProfileResponse{Profile: profile}, nil
+}
+
+// logLevels are the levels of package slog by their names in the API.
+var logLevels = map[lbdv1.LogLevel]slog.Level{
+	lbdv1.LogLevel_LOG_LEVEL_DEBUG: slog.LevelDebug,
+	lbdv1.LogLevel_LOG_LEVEL_INFO:  slog.LevelInfo,
+	lbdv1.LogLevel_LOG_LEVEL_WARN:  slog.LevelWarn,
+	lbdv1.LogLevel_LOG_LEVEL_ERROR: slog.LevelError,
+}
+
+func logLevelName(level slog.Level) lbdv1.LogLevel {
+	for name, l := range logLevels {
+		if l == level {
+			return name
+		}
+	}
+	return lbdv1.LogLevel_LOG_LEVEL_UNSPECIFIED
+}
+
+// SetLogLevel sets how much this node's own log says, until the node ends. Without a level it only tells.
+func (s *systemService) SetLogLevel(ctx context.Context, req *lbdv1.SetLogLevelRequest) (*lbdv1.SetLogLevelResponse, error) {
+	if req.GetLevel() == lbdv1.LogLevel_LOG_LEVEL_UNSPECIFIED {
+		now := logLevelName(s.observer.LogLevel())
+		return &lbdv1.SetLogLevelResponse{Level: now, Before: now}, nil
+	}
+	level, known := logLevels[req.GetLevel()]
+	if !known {
+		return nil, invalidField("level", "is none: want DEBUG, INFO, WARN or ERROR")
+	}
+	by, err := callerOf(ctx)
+	if err != nil {
+		return nil, err
+	}
+	before := s.observer.SetLogLevel(level, by.Author)
+	return &lbdv1.SetLogLevelResponse{Level: req.GetLevel(), Before: logLevelName(before)}, nil
 }

@@ -15,6 +15,7 @@ import (
 type trafficService struct {
 	lbdv1.UnimplementedTrafficServiceServer
 	node     string
+	store    Store
 	observer Observer
 }
 
@@ -106,11 +107,16 @@ func (s *trafficService) ListConnections(_ context.Context, req *lbdv1.ListConne
 }
 
 // KillConnections closes connections. One that is to close all has to say so by naming what they have in common.
-func (s *trafficService) KillConnections(_ context.Context, req *lbdv1.KillConnectionsRequest) (*lbdv1.KillConnectionsResponse, error) {
+//
+// A caller who is bound to owners has to name a pool or a listener of theirs: what else is chosen is among its connections then.
+func (s *trafficService) KillConnections(ctx context.Context, req *lbdv1.KillConnectionsRequest) (*lbdv1.KillConnectionsResponse, error) {
 	if len(req.GetIds()) == 0 && req.GetListener() == "" && req.GetClient() == "" && req.GetPool() == "" {
 		return nil, invalidField("ids", "nothing is chosen: name ids, a listener, a client or a pool")
 	}
 	if err := checkClient(req.GetClient()); err != nil {
+		return nil, err
+	}
+	if err := s.requireOwn(ctx, req); err != nil {
 		return nil, err
 	}
 	killed, err := s.observer.KillConnections(req)
@@ -118,6 +124,30 @@ func (s *trafficService) KillConnections(_ context.Context, req *lbdv1.KillConne
 		return nil, err
 	}
 	return &lbdv1.KillConnectionsResponse{Killed: killed}, nil
+}
+
+// requireOwn refuses a bound caller what may be other owners' connections.
+func (s *trafficService) requireOwn(ctx context.Context, req *lbdv1.KillConnectionsRequest) error {
+	c, err := callerOf(ctx)
+	if err != nil || !c.bound() {
+		return err
+	}
+	if req.GetPool() == "" && req.GetListener() == "" {
+		return permissionDenied(reasonOwner, "%s is bound to %s: name a pool or a listener of theirs, whose connections are to be closed", c.Author, ownersText(c.Owners))
+	}
+	for _, key := range []state.Key{{Kind: state.Pools, Name: req.GetPool()}, {Kind: state.Listeners, Name: req.GetListener()}} {
+		if key.Name == "" {
+			continue
+		}
+		stored, ok := s.store.State().Get(key.Kind, key.Name)
+		if !ok {
+			return notFound(key.String(), "there is no %s named `%s`", key.Kind.Singular(), key.Name)
+		}
+		if err := requireOwner(ctx, stored.GetResource().GetOwner()); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func checkClient(network string) error {

@@ -2,10 +2,12 @@ package rpc
 
 import (
 	"bytes"
+	"fmt"
 	"slices"
 
 	"google.golang.org/protobuf/proto"
 
+	"lbd/cluster/backup"
 	"lbd/cluster/state"
 	raftv1 "lbd/proto/lbd/raft/v1"
 	lbdv1 "lbd/proto/lbd/v1"
@@ -41,6 +43,11 @@ func (d *draft) upsert(r *lbdv1.Resource) {
 		if err := state.CheckBundleCertificates(ca.Inline); err != nil {
 			key, _ := state.KeyOf(r)
 			d.violations = append(d.violations, violation(key.Field()+".ca.inline", "%v", err))
+		}
+	}
+	for i, recipient := range r.GetClusterSettings().GetBackup().GetRecipients() {
+		if err := backup.CheckRecipient(recipient); err != nil {
+			d.violations = append(d.violations, violation(fmt.Sprintf("cluster_settings.backup.recipients[%d]", i), "%v", err))
 		}
 	}
 	cert := r.GetCertificate()

@@ -46,7 +46,7 @@ func (s *configService) awaited(number int64) (int64, []*lbdv1.Change, error) {
 		number = current.Revision()
 	}
 	if number < 0 || number > current.Revision() {
-		return 0, nil, notFound("there is no revision %d: the newest is %d", number, current.Revision())
+		return 0, nil, notFound(fmt.Sprintf("revisions/%d", number), "there is no revision %d: the newest is %d", number, current.Revision())
 	}
 	revision, ok := current.RevisionAt(number)
 	if !ok {

@@ -2,7 +2,6 @@ package rpc
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"time"
 
@@ -17,17 +16,18 @@ import (
 // writer takes changes into the log, one at a time: what a change leaves out ("the stored key stays") is filled in from
 // the state that it is applied to, so no other change may come between.
 type writer struct {
-	node  string
-	store Store
-	keys  Keys
-	now   func() time.Time
-	turn  chan struct{}
+	node   string
+	places Places
+	store  Store
+	keys   Keys
+	now    func() time.Time
+	turn   chan struct{}
 	// life ends when proposals are to be given up, at the end of Close.
 	life context.Context
 }
 
 func newWriter(cfg Config, life context.Context) *writer {
-	return &writer{node: cfg.Node, store: cfg.Store, keys: cfg.Keys, now: cfg.Now, turn: make(chan struct{}, 1), life: life}
+	return &writer{node: cfg.Node, places: cfg.Places, store: cfg.Store, keys: cfg.Keys, now: cfg.Now, turn: make(chan struct{}, 1), life: life}
 }
 
 // draft is a change before anything secret is made for it.
@@ -42,6 +42,14 @@ type draft struct {
 	// contents are those of the certificates among the change's upserts.
 	contents   map[*raftv1.StoredResource]content
 	violations []*lbdv1.Violation
+	// denied is what the caller may not write.
+	denied []*lbdv1.Violation
+	// answers are those of DNS, as far as it was asked before the turn.
+	answers lookups
+	// byKey are the change's resources, once they are looked for.
+	byKey map[state.Key]*lbdv1.Resource
+	// chainField is where a certificate's chain was said, if not in a document.
+	chainField string
 	// refusal, if set, is the answer unless the change turns out to be a retry.
 	refusal error
 }
@@ -49,15 +57,20 @@ type draft struct {
 // write is the way of every change:
 //
 //  1. wait for the turn
-//  2. draft: fill in what is left out, check the PEM
+//  2. draft: fill in what is left out, check the PEM, judge what the caller may write
 //  3. try it on the immutable state: what is wrong, what would change, whether it is a retry
 //  4. stop here if it was refused, if it is a retry, or if only that was asked
 //  5. make and seal keys
 //  6. propose
 func (w *writer) write(ctx context.Context, head *lbdv1.ApplyHeader, fill func(*draft) error) (*lbdv1.ApplyResponse, error) {
-	by, err := author(ctx, w.node)
+	by, err := callerOf(ctx)
 	if err != nil {
 		return nil, err
+	}
+	if head.GetOwner() != "" {
+		if err := requireOwner(ctx, head.GetOwner()); err != nil {
+			return nil, err
+		}
 	}
 	select {
 	case w.turn <- struct{}{}:
@@ -65,10 +78,15 @@ func (w *writer) write(ctx context.Context, head *lbdv1.ApplyHeader, fill func(*
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
-	d := w.draft(head, by)
+	d := w.draft(head, by.Author)
+	d.change.Origin = origin(ctx)
 	if err := fill(d); err != nil {
 		return nil, err
 	}
+	if err := requireOwner(ctx, d.change.GetOwner()); err != nil {
+		return nil, err
+	}
+	d.judge(ctx, w, by, true)
 	next, result, err := d.try()
 	if err != nil {
 		return nil, err
@@ -130,13 +148,8 @@ func (d *draft) try() (*state.State, state.Result, error) {
 	if d.refusal != nil {
 		return next, result, d.refusal
 	}
-	violations := d.violations
-	var refused *state.InvalidError
-	if errors.As(result.Err, &refused) {
-		violations = append(violations, refused.Violations...)
-	}
-	if errs, _ := split(violations); len(errs) > 0 {
-		return next, result, &state.InvalidError{Violations: errs}
+	if err := d.refusals(result); err != nil {
+		return next, result, err
 	}
 	return next, result, result.Err
 }

@@ -22,15 +22,18 @@ import (
 type Result struct {
 	// The revision that the command made; where nothing changed, the newest.
 	Revision int64
-	// What the revision did, ordered as in a document. Empty: everything was so already, and no revision was made.
+	// What the revision did, ordered as in a document. Empty: everything was so already, and no revision was made. Of a command about
+	// tokens: which it has revoked and made, as kind "tokens".
 	Changes []*lbdv1.Change
 	// What the change was warned of.
 	Warnings []*lbdv1.Violation
 	// What an override command put in force, and what it ended, each by pool and address. A replay has neither.
 	Overrides, Ended []*lbdv1.Override
+	// Secrets that a reseal sealed anew, keys that a purge removed, credentials that a restore put in place.
+	Count int64
 	// Replayed: the request id was known, the answer is the one given then.
 	Replayed bool
-	// *InvalidError, *ConflictError, *MissingError, *PanicError, ErrPartsMissing, ErrUnknownCommand: the resources are unchanged.
+	// *InvalidError, *ConflictError, *MissingError, *PanicError, ErrPartsMissing, ErrUnknownCommand, ErrFormat: the resources are unchanged.
 	Err error
 	// Keys of the records that differ from those of the state before, for Record; ordered.
 	Touched []string
@@ -54,6 +57,16 @@ func (s *State) Apply(cmd *raftv1.Command) (next *State, res Result) {
 		next, res = s.commit(e, kind.Commit)
 	case *raftv1.Command_Override:
 		next, res = s.override(e, kind.Override)
+	case *raftv1.Command_Token:
+		next, res = s.token(e, kind.Token)
+	case *raftv1.Command_Authority:
+		next, res = s.authority(e, kind.Authority)
+	case *raftv1.Command_Reseal:
+		next, res = s.reseal(e, kind.Reseal)
+	case *raftv1.Command_Purge:
+		next, res = s.purge(e, kind.Purge)
+	case *raftv1.Command_Restore:
+		next, res = s.restore(e, kind.Restore)
 	default:
 		return s, Result{Revision: s.revision, Err: ErrUnknownCommand}
 	}
@@ -68,9 +81,10 @@ func (s *State) Apply(cmd *raftv1.Command) (next *State, res Result) {
 //  3. bring everything into its stored form
 //  4. refuse what is invalid, or belongs to another owner
 //  5. keep what differs, and what was there before
-//  6. make the revision of it
+//  6. make the revision of it, and say so in the audit
 //  7. end overrides of backends that are gone
-//  8. remember the request, forget what is too old
+//  8. remember the request, forget what is too old, and uploads that were given up
+//  9. refuse what is too much for the state's budget
 func (s *State) change(e *edit, change *raftv1.ChangeCommand) (*State, Result) {
 	digest := changeDigest(change)
 	if id := change.GetRequestId(); id != "" {
@@ -94,6 +108,7 @@ func (s *State) change(e *edit, change *raftv1.ChangeCommand) (*State, Result) {
 	if len(res.Changes) > 0 {
 		e.revision++
 		e.put(revisionKey(e.revision), e.newRevision(change, res.Changes))
+		e.audit(change.GetAuthor(), change.GetTime(), change.GetOrigin(), changesText(change.GetOwner(), change.GetMessage(), res.Changes), e.revision)
 		e.endOrphans(res.Changes)
 		e.forgetRevisions(change.GetOwner(), change.GetTime())
 	}
@@ -102,7 +117,12 @@ func (s *State) change(e *edit, change *raftv1.ChangeCommand) (*State, Result) {
 		e.put(requestKey(e.revision, id), &raftv1.Request{Id: id, Revision: e.revision, Digest: digest, Changes: res.Changes})
 		e.forgetRequests()
 	}
-	return e.state(), res
+	e.forgetStaleUploads(change.GetTime(), 0)
+	next := e.state()
+	if err := s.withinBudget(next, change.GetUpserts()); err != nil {
+		return s, Result{Revision: s.revision, Err: err}
+	}
+	return next, res
 }
 
 // conflicts are the resources of the change that another owner holds. What the first start made may be taken over by
@@ -145,7 +165,7 @@ func (e *edit) store(before *State, change *raftv1.ChangeCommand) []*lbdv1.Chang
 		}
 		// An apply that made it once may prune it, whoever changed it since.
 		up.Applied = up.GetApplied() || change.GetApplied() || stored.GetApplied()
-		up.Created = cmp.Or(Created(stored), up.GetCreated(), before.revision+1) // what a rollback brings back is as old as it was
+		up.Created = cmp.Or(e.age(stored, up, change), before.revision+1)
 		up.Resource.Revision = before.revision + 1
 		up.Resource.UpdateTime = change.GetTime()
 		up.Resource.Etag = etag(up)
@@ -162,7 +182,7 @@ func (e *edit) store(before *State, change *raftv1.ChangeCommand) []*lbdv1.Chang
 	for i, key := range keys {
 		was, _ := before.Get(key.Kind, key.Name)
 		changes[i] = made[key]
-		changes[i].Kind, changes[i].Name, changes[i].TakenFrom = string(key.Kind), key.Name, takenFrom(was, change.GetOwner())
+		changes[i].Kind, changes[i].Name, changes[i].TakenFrom = string(key.Kind), key.Name, takenFrom(was, e.taker(key, was, change))
 		e.remember(before.revision+1, key, was)
 	}
 	return changes
@@ -175,6 +195,26 @@ func takenFrom(was *raftv1.StoredResource, owner string) string {
 		return ""
 	}
 	return before.GetOwner()
+}
+
+// age is the revision that made a resource: what a rollback brings back is as old as it was, and what a restore (a change of nobody)
+// brings is as old as in the backup. 0: it is new.
+func (e *edit) age(stored, up *raftv1.StoredResource, change *raftv1.ChangeCommand) int64 {
+	if change.GetOwner() == "" {
+		return up.GetCreated()
+	}
+	return cmp.Or(Created(stored), up.GetCreated())
+}
+
+// taker is who has a resource after the change: its owner, but in a restore whom the backup names.
+func (e *edit) taker(key Key, was *raftv1.StoredResource, change *raftv1.ChangeCommand) string {
+	if change.GetOwner() != "" {
+		return change.GetOwner()
+	}
+	if m, ok := e.records.Get([]byte(resourceKey(key))); ok {
+		return m.(*raftv1.StoredResource).GetResource().GetOwner()
+	}
+	return was.GetResource().GetOwner()
 }
 
 // Created is the revision that made a resource: of two routes that cannot be told apart the older one wins.

@@ -139,6 +139,32 @@ func TestUploadsAreBounded(t *testing.T) {
 	}
 }
 
+// TestUploadsThatWereGivenUpAreForgotten: by a later part, and by a later change; one that is sent on is not.
+func TestUploadsThatWereGivenUpAreForgotten(t *testing.T) {
+	at := func(hours int64, cmd *raftv1.Command) *raftv1.Command {
+		cmd.GetPart().Time = &timestamppb.Timestamp{Seconds: hours * 3600}
+		return cmd
+	}
+	s := state.New("c-test")
+	s, _ = s.Apply(at(0, part("old", 0, 10)))
+	s, _ = s.Apply(at(1, part("young", 0, 10)))
+	if s.Uploads() != 2 {
+		t.Fatalf("%d uploads after an hour, want both", s.Uploads())
+	}
+	s, _ = s.Apply(at(2, part("old", 1, 10)))
+	if s.Uploads() != 2 {
+		t.Fatalf("%d uploads: one that is sent on was dropped", s.Uploads())
+	}
+	s, _ = s.Apply(at(2, part("young", 1, 10)))
+	if s.Uploads() != 1 {
+		t.Fatalf("%d uploads, want only the one that was begun an hour ago", s.Uploads())
+	}
+	s = mustApply(t, s, poolChange("web", "shop", "10.0.0.1:80", 1))
+	if s.Uploads() != 0 {
+		t.Fatalf("%d uploads the day after", s.Uploads())
+	}
+}
+
 func TestPartsAreBoundedInBytes(t *testing.T) {
 	s := state.New("c-test")
 	s, _ = s.Apply(part("old", 0, state.PartBytesMax))
@@ -275,8 +301,11 @@ func genResource(t *rapid.T, name *rapid.Generator[string]) *lbdv1.Resource {
 	}
 }
 
-// genCommands draws a change whole or in parts.
+// genCommands draws a change whole or in parts, or a command about keys.
 func genCommands(t *rapid.T) []*raftv1.Command {
+	if rapid.IntRange(0, 5).Draw(t, "about keys") == 0 {
+		return []*raftv1.Command{genSealed(t)}
+	}
 	change := genChange(t)
 	if rapid.Bool().Draw(t, "whole") {
 		return []*raftv1.Command{command(change)}
@@ -344,6 +373,9 @@ func TestReplicasAgree(t *testing.T) {
 		}
 		if hash(t, loaded) != hash(t, one) || loaded.Index() != one.Index() {
 			t.Fatal("the records that were touched do not make the state")
+		}
+		if used := one.Usage().Total(); used != counted(one) {
+			t.Fatalf("%d bytes in use, counted one by one %d", used, counted(one))
 		}
 	})
 }

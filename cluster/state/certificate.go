@@ -127,13 +127,23 @@ func namesOf(stored *raftv1.StoredResource) (hosts []string, keyType string) {
 	if leaf == nil {
 		return nil, ""
 	}
+	hosts = leafHosts(leaf)
+	return hosts[:min(len(hosts), hostsMax)], leaf.PublicKeyAlgorithm.String()
+}
+
+// leafHosts are the names and addresses in a leaf, all of them, normalised; none for no leaf.
+func leafHosts(leaf *x509.Certificate) []string {
+	if leaf == nil {
+		return nil
+	}
+	var hosts []string
 	for _, name := range leaf.DNSNames {
 		hosts = append(hosts, strings.TrimSuffix(strings.ToLower(name), "."))
 	}
 	for _, ip := range leaf.IPAddresses {
 		hosts = append(hosts, ip.String())
 	}
-	return hosts[:min(len(hosts), hostsMax)], leaf.PublicKeyAlgorithm.String()
+	return hosts
 }
 
 // leafOf is a certificate's leaf; nil as long as its content is not known, or if it is none.

@@ -135,6 +135,12 @@ func wrapRecord(m proto.Message) *raftv1.SnapshotRecord {
 		return &raftv1.SnapshotRecord{Record: &raftv1.SnapshotRecord_Before{Before: m}}
 	case *lbdv1.Override:
 		return &raftv1.SnapshotRecord{Record: &raftv1.SnapshotRecord_Override{Override: m}}
+	case *raftv1.StoredToken:
+		return &raftv1.SnapshotRecord{Record: &raftv1.SnapshotRecord_Token{Token: m}}
+	case *raftv1.Authority:
+		return &raftv1.SnapshotRecord{Record: &raftv1.SnapshotRecord_Authority{Authority: m}}
+	case *raftv1.AuditEntry:
+		return &raftv1.SnapshotRecord{Record: &raftv1.SnapshotRecord_Audit{Audit: m}}
 	default:
 		panic(fmt.Sprintf("record of type %T", m))
 	}
@@ -155,6 +161,12 @@ func unwrapRecord(r *raftv1.SnapshotRecord) proto.Message {
 		return r.Before
 	case *raftv1.SnapshotRecord_Override:
 		return r.Override
+	case *raftv1.SnapshotRecord_Token:
+		return r.Token
+	case *raftv1.SnapshotRecord_Authority:
+		return r.Authority
+	case *raftv1.SnapshotRecord_Audit:
+		return r.Audit
 	default:
 		return nil
 	}
@@ -179,6 +191,12 @@ func recordKey(m proto.Message, uploads map[string]int64) string {
 		}
 	case *lbdv1.Override:
 		return overrideKey(m)
+	case *raftv1.StoredToken:
+		return tokenKey(m.GetToken().GetId())
+	case *raftv1.Authority:
+		return authorityKey
+	case *raftv1.AuditEntry:
+		return auditKey(m.GetNumber())
 	}
 	return ""
 }

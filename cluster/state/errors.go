@@ -15,10 +15,13 @@ var (
 	ErrUnknownCommand = errors.New("unknown command: this node is older than the one that wrote the log")
 	// ErrPartsMissing refuses a commit whose parts are not all there any more. Sending the whole again helps.
 	ErrPartsMissing = errors.New("parts of the change are missing: send it again")
-	// ErrFormat refuses a snapshot or durable state that another version wrote.
+	// ErrFormat refuses a snapshot or durable state that another version wrote, and of the log a command that a newer build
+	// wrote. Who applies the log must stop before that command: to skip it would be to hold another state than the others.
 	ErrFormat = errors.New("unknown format")
 	// ErrDamaged refuses a record that cannot be what was written.
 	ErrDamaged = errors.New("damaged record")
+	// ErrLastAdmin refuses what would leave nobody who may administer the cluster.
+	ErrLastAdmin = errors.New("no bearer token of an admin who is bound to no owner would be left, and local_admin is false: make another one first")
 	// ErrNotKept: history does not hold what is asked for.
 	ErrNotKept = errors.New("not in the history that is kept")
 )
@@ -58,6 +61,8 @@ const (
 	RevisionMoved ConflictReason = "REVISION_MISMATCH"
 	// ResourceMoved: resources are not as they were when the change was made.
 	ResourceMoved ConflictReason = "ETAG_MISMATCH"
+	// WouldDelete: resources are not in the backup that is to be restored, and may not be deleted.
+	WouldDelete ConflictReason = "WOULD_DELETE"
 	// ChangedSince: somebody else has changed what is to be rolled back.
 	ChangedSince ConflictReason = "CHANGED_SINCE"
 	// ChangedLater: a later revision, of whatever owner, has changed what is to be undone alone.
@@ -103,12 +108,29 @@ func (e *ConflictError) Error() string {
 			e.Owner, e.Have, e.Want, e.Have)
 	case ResourceMoved:
 		return "conflict: " + e.list(movedText) + ": read again and repeat the change"
+	case WouldDelete:
+		return "conflict: " + e.list(func(c Conflict) string { return c.Key.String() }) + ": not in the backup, to be deleted by the restore only if that is allowed"
 	case ChangedSince:
 		return "conflict: " + e.list(changedText) + ": put it back by an apply"
 	case ChangedLater:
 		return "conflict: " + e.list(laterText) + ": undo the later revisions first, the newest before the others, or put it right by an apply"
 	default:
 		return "conflict: " + e.list(heldText) + ": change it there or take it over"
+	}
+}
+
+// Each tells of every cause apart: what it is about ("pools/shop", "owners/shop"), and in words.
+func (e *ConflictError) Each(visit func(subject, text string)) {
+	text := map[ConflictReason]func(Conflict) string{OwnedByOther: heldText, ResourceMoved: movedText, ChangedSince: changedText}[e.Reason]
+	switch {
+	case e.Reason == RevisionMoved:
+		visit("owners/"+e.Owner, fmt.Sprintf("its newest revision is %d, not %d", e.Have, e.Want))
+	case text == nil || len(e.Conflicts) == 0:
+		visit("request", e.Error())
+	default:
+		for _, c := range e.Conflicts {
+			visit(c.Key.String(), text(c))
+		}
 	}
 }
 
@@ -150,6 +172,8 @@ func laterText(c Conflict) string {
 type MissingError struct {
 	// Text names it, and what might be meant.
 	Text string
+	// Resource is what is not there: "pools/shop", "tokens/k3v9".
+	Resource string
 }
 
 func (e *MissingError) Error() string { return e.Text }

@@ -9,6 +9,10 @@ const (
 	RequestsKeptMax  = requestsKeptMax
 	UploadsMax       = uploadsMax
 
+	TokensMax    = tokensMax
+	AuditKeptMin = auditKeptMin
+	AuditKeptFor = auditKeptFor
+
 	OverridesMax        = overridesMax
 	OverridesChangedMax = overridesChangedMax
 )

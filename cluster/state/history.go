@@ -33,8 +33,8 @@ func (s *State) Before(revision int64, key Key) (stored *raftv1.StoredResource, 
 }
 
 // At is the state as it was after a revision (0: before the first): its resources, and the history up to there as far as
-// it is kept. Overrides, remembered requests of later revisions and changes under way are not in it. The cost is that of the
-// changes since. The error is ErrNotKept where a revision since then is forgotten or remembers nothing, or where the
+// it is kept. Overrides, remembered requests of later revisions and changes under way are not in it; credentials and the audit are
+// those of today. The cost is that of the changes since. The error is ErrNotKept where a revision since then is forgotten or remembers nothing, or where the
 // revision is none of ours.
 func (s *State) At(revision int64) (*State, error) {
 	if revision < 0 || revision > s.revision {

@@ -23,8 +23,11 @@ import (
 //	request  <id>                                = revision
 //	upload   <digest>                            = upload
 //	bytes                                        = bytes of all parts
+//	size     <prefix>                            = bytes of all records whose keys begin so, keys included
 //	overrides                                    = sum of digests of all overrides
 //	overridden                                   = number of overrides
+//	tokens                                       = number of tokens
+//	pin      <public key> <token>                  of a client certificate
 const sep = "\x00"
 
 func join(parts ...string) string { return strings.Join(parts, sep) }
@@ -43,11 +46,13 @@ func historyIndex(owner string) string { return join("history", owner, "") }
 func keptIndex(owner string) string    { return join("kept", owner) }
 func requestIndex(id string) string    { return join("request", id) }
 func uploadIndex(digest string) string { return join("upload", digest) }
+func sizeIndex(prefix string) string   { return join("size", prefix) }
 
 const (
 	bytesIndex      = "bytes"
 	overridesIndex  = "overrides"
 	overriddenIndex = "overridden"
+	tokensIndex     = "tokens"
 )
 
 // edit is a state under change: records and index move together, and what was touched is remembered.
@@ -79,6 +84,7 @@ func (e *edit) put(key string, record proto.Message) {
 		e.unindex(key, old)
 	}
 	e.touched[key] = struct{}{}
+	e.count(sizeIndex(key[:len(resourcePrefix)]), recordBytes(key, record))
 	switch r := record.(type) {
 	case *raftv1.StoredResource:
 		for _, k := range resourceIndex(r) {
@@ -96,6 +102,11 @@ func (e *edit) put(key string, record proto.Message) {
 	case *lbdv1.Override:
 		e.count(overridesIndex, overrideDigest(r))
 		e.count(overriddenIndex, 1)
+	case *raftv1.StoredToken:
+		e.count(tokensIndex, 1)
+		if pin := r.GetToken().GetPublicKey(); pin != "" {
+			e.index.Insert([]byte(pinIndex(pin)+r.GetToken().GetId()), 1)
+		}
 	}
 }
 
@@ -107,6 +118,7 @@ func (e *edit) remove(key string) {
 }
 
 func (e *edit) unindex(key string, record proto.Message) {
+	e.count(sizeIndex(key[:len(resourcePrefix)]), -recordBytes(key, record))
 	switch r := record.(type) {
 	case *raftv1.StoredResource:
 		for _, k := range resourceIndex(r) {
@@ -126,6 +138,11 @@ func (e *edit) unindex(key string, record proto.Message) {
 	case *lbdv1.Override:
 		e.count(overridesIndex, -overrideDigest(r))
 		e.count(overriddenIndex, -1)
+	case *raftv1.StoredToken:
+		e.count(tokensIndex, -1)
+		if pin := r.GetToken().GetPublicKey(); pin != "" {
+			e.index.Delete([]byte(pinIndex(pin) + r.GetToken().GetId()))
+		}
 	}
 }
 

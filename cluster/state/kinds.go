@@ -24,11 +24,12 @@ const (
 	Policies        Kind = "policies"
 	AddressLists    Kind = "address_lists"
 	TrustBundles    Kind = "trust_bundles"
+	Owners          Kind = "owners"
 	ClusterSettings Kind = "cluster_settings"
 )
 
-// kindInfo is all that the rest of the program knows of a kind. The plural is the field's name in a Document, the
-// singular its name in a Resource; messages are reached through these names.
+// kindInfo is all that the rest of the program knows of a kind. The plural is the field's name in a Document; messages are
+// reached through the names of fields.
 type kindInfo struct {
 	kind     Kind
 	singular string
@@ -52,8 +53,17 @@ func init() {
 		{Policies, "policy", on(checkPolicy), indexOn(indexPolicy), normalizeOn(normalizePolicy)},
 		{AddressLists, "address_list", on(checkAddressList), nil, normalizeOn(normalizeAddressList)},
 		{TrustBundles, "trust_bundle", on(checkTrustBundle), nil, normalizeOn(normalizeTrustBundle)},
+		{Owners, "owner", on(checkBounds), nil, normalizeOn(normalizeBounds)},
 		{ClusterSettings, "cluster_settings", on(checkSettings), nil, nil},
 	}
+}
+
+// field is the kind's name in a Resource: the singular, but for owners, whose word says there who owns the resource.
+func (info *kindInfo) field() protoreflect.Name {
+	if info.kind == Owners {
+		return "owner_bounds"
+	}
+	return protoreflect.Name(info.singular)
 }
 
 func on[T proto.Message](f func(*checker, T)) func(*checker, proto.Message) {
@@ -105,6 +115,15 @@ func (k Kind) Singular() string {
 		return info.singular
 	}
 	return ""
+}
+
+// Describe is the message that says what a resource of the kind may say; nil for an unknown kind.
+func (k Kind) Describe() protoreflect.MessageDescriptor {
+	info := k.info()
+	if info == nil {
+		return nil
+	}
+	return (&lbdv1.Resource{}).ProtoReflect().Descriptor().Fields().ByName(info.field()).Message()
 }
 
 // Single tells a kind of which the cluster has one resource, without name and owner.
@@ -176,9 +195,13 @@ func KeyOf(r *lbdv1.Resource) (Key, bool) {
 	if field == nil {
 		return Key{}, false
 	}
-	kind, ok := ParseKind(string(field.Name()))
-	if !ok || kind.Single() {
-		return Key{Kind: kind}, ok
+	at := slices.IndexFunc(kinds, func(info kindInfo) bool { return info.field() == field.Name() })
+	if at < 0 {
+		return Key{}, false
+	}
+	kind := kinds[at].kind
+	if kind.Single() {
+		return Key{Kind: kind}, true
 	}
 	spec := r.ProtoReflect().Get(field).Message()
 	return Key{kind, spec.Get(spec.Descriptor().Fields().ByName("name")).String()}, true
@@ -189,7 +212,7 @@ func Wrap(owner string, spec proto.Message) (*lbdv1.Resource, bool) {
 	r := &lbdv1.Resource{Owner: owner}
 	m := r.ProtoReflect()
 	for _, info := range kinds {
-		field := m.Descriptor().Fields().ByName(protoreflect.Name(info.singular))
+		field := m.Descriptor().Fields().ByName(info.field())
 		if field.Message().FullName() != spec.ProtoReflect().Descriptor().FullName() {
 			continue
 		}

@@ -46,6 +46,8 @@ const (
 	priorityMax    = 1000
 
 	allowedOwnersMax        = 100
+	boundHostsMax           = 1000
+	boundNetworksMax        = 1000
 	listenerCertificatesMax = 100
 	trustedProxiesMax       = 256
 	bypassMax               = 256
@@ -109,6 +111,13 @@ const (
 	looksPerClaimBack = 100
 )
 
+// StateBytesMin to StateBytesMax is what cluster_settings.state_bytes may be: the least still takes a change of some thousand resources,
+// the most is what a node can keep in memory.
+const (
+	StateBytesMin = 16 << 20
+	StateBytesMax = 16 << 30
+)
+
 // What the state remembers. Everything here is bounded, and what is dropped is the same on every node.
 const (
 	// An owner's revisions are kept while among its last revisionsKeptMin or younger than revisionsKeptFor, at
@@ -122,9 +131,30 @@ const (
 	overridesMax = 10_000
 	// overridesChangedMax makes a command fit one entry of the log.
 	overridesChangedMax = 100
+	// tokensMax bounds credentials, and lets all of them, at their longest, fit one answer.
+	tokensMax = 1000
+	// tokenExpiredKeptFor is how long an expired credential is remembered, so that its user is told what happened to it.
+	tokenExpiredKeptFor = 30 * 24 * time.Hour
+	tokenOwnersMax      = 100
+	tokenIDBytesMax     = 16
+	// The audit's entries are kept while among the last auditKeptMin or younger than auditKeptFor, at most auditKeptMax: some
+	// megabytes.
+	auditKeptMin         = 1000
+	auditKeptMax         = 10_000
+	auditKeptFor         = 365 * 24 * time.Hour
+	auditMessageBytesMax = 512
 	// Changes under way in parts: several callers at once, and what callers that died left behind.
 	uploadsMax      = 16
 	uploadsBytesMax = 2 * ChangeBytesMax
+	// uploadsKeptFor is far longer than sending one takes.
+	uploadsKeptFor = time.Hour
+	// Scheduled backups: seldom enough to be more than a copy of the log, often enough to be of use; recipients as age's users have them.
+	backupEveryMin      = time.Hour
+	backupEveryMax      = 365 * 24 * time.Hour
+	backupsKeptMax      = 10_000
+	backupRecipientsMax = 20
+	// RestoreBytesMax bounds what a backup may hold: all of it is one command.
+	RestoreBytesMax = uploadsBytesMax - 1<<20
 )
 
 // diffValueBytesMax bounds a value in a difference: a line of a terminal or two.

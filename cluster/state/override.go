@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/binary"
+	"fmt"
 	"iter"
 	"net"
 	"slices"
+	"strings"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -44,7 +46,8 @@ func (s *State) OverrideVersion() int64 { return s.counter(overridesIndex) }
 //  2. refuse what is invalid, or about a backend that is not there
 //  3. drop what has expired, then what is to end
 //  4. set what is to be set
-//  5. remember the request
+//  5. say so in the audit
+//  6. remember the request
 func (s *State) override(e *edit, cmd *raftv1.OverrideCommand) (*State, Result) {
 	digest := overrideCommandDigest(cmd)
 	if id := cmd.GetRequestId(); id != "" {
@@ -71,6 +74,9 @@ func (s *State) override(e *edit, cmd *raftv1.OverrideCommand) (*State, Result) 
 	}
 	for _, o := range cmd.GetSets() {
 		e.setOverride(o, &res)
+	}
+	if len(res.Overrides)+len(res.Ended) > 0 {
+		e.audit(cmd.GetAuthor(), cmd.GetTime(), cmd.GetOrigin(), overridesText(res), 0)
 	}
 	if id := cmd.GetRequestId(); id != "" {
 		e.put(requestKey(s.revision, id), &raftv1.Request{Id: id, Revision: s.revision, Digest: digest})
@@ -126,6 +132,22 @@ func hasBackend(p *lbdv1.Pool, address string) bool {
 		slices.ContainsFunc(p.GetBackends(), func(b *lbdv1.Backend) bool { return b.GetAddress() == address })
 }
 
+// overridesText is what a command did, in words.
+func overridesText(res Result) string {
+	var parts []string
+	for _, o := range res.Overrides {
+		what := fmt.Sprintf("weight %d", o.GetWeight())
+		if o.GetState() != 0 {
+			what = strings.ToLower(strings.TrimPrefix(o.GetState().String(), "BACKEND_STATE_"))
+		}
+		parts = append(parts, fmt.Sprintf("pools/%s %s: %s", o.GetPool(), o.GetAddress(), what))
+	}
+	for _, o := range res.Ended {
+		parts = append(parts, fmt.Sprintf("pools/%s %s: override ended", o.GetPool(), o.GetAddress()))
+	}
+	return strings.Join(parts, ", ")
+}
+
 // overrideKey is the record's key; empty for one that says nothing.
 func overrideKey(o *lbdv1.Override) string {
 	what := ""
@@ -149,7 +171,7 @@ func overrideDigest(o *lbdv1.Override) int64 {
 // overrideCommandDigest is a digest of what the caller asked for, in no way that of a change.
 func overrideCommandDigest(cmd *raftv1.OverrideCommand) []byte {
 	asked := proto.CloneOf(cmd)
-	asked.Author, asked.Time, asked.RequestId = "", nil, ""
+	asked.Author, asked.Time, asked.RequestId, asked.Origin = "", nil, "", nil
 	for _, o := range asked.GetSets() {
 		o.Author, o.CreateTime = "", nil
 	}
@@ -250,7 +272,7 @@ func (s *State) findOverridden(cmd *raftv1.OverrideCommand) error {
 		stored, exists := s.Get(Pools, pool)
 		if !exists {
 			text, _ := (&checker{next: s}).missing(Pools, pool)
-			return &MissingError{text}
+			return &MissingError{text, Key{Pools, pool}.String()}
 		}
 		p := stored.GetResource().GetPool()
 		if address == "" || hasBackend(p, address) {
@@ -260,7 +282,7 @@ func (s *State) findOverridden(cmd *raftv1.OverrideCommand) error {
 		for _, b := range p.GetBackends() {
 			known = append(known, b.GetAddress())
 		}
-		return &MissingError{printable("pool `" + pool + "` has no backend `" + address + "`" + didYouMean(address, known))}
+		return &MissingError{printable("pool `" + pool + "` has no backend `" + address + "`" + didYouMean(address, known)), Key{Pools, pool}.String() + "/" + address}
 	}
 	for _, o := range cmd.GetSets() {
 		if err := find(o.GetPool(), o.GetAddress()); err != nil {

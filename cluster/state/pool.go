@@ -194,7 +194,7 @@ func (c *checker) checkBackendHost(path, host, port string) {
 			return
 		}
 	}
-	if isIP && (ip.IsUnspecified() || ip.IsMulticast() || host == "255.255.255.255") {
+	if isIP && !OneMachine(ip) {
 		c.errorf(path, "`%s` is no address of one machine", host)
 		return
 	}
@@ -221,12 +221,30 @@ func (c *checker) checkAllowed(path, host string) {
 func forbiddenBy(host string, s Settings) string {
 	ip, isIP := splitIP(host)
 	switch {
-	case !s.AllowLoopbackBackends && (isLocalName(host) || isIP && ip.IsLoopback()):
+	case isIP:
+		return s.Forbids(ip)
+	case !s.AllowLoopbackBackends && isLocalName(host):
 		return "allow_loopback_backends"
-	case !s.AllowLinkLocalBackends && isIP && ip.IsLinkLocalUnicast():
+	}
+	return ""
+}
+
+// Forbids is the setting that would have to be true for a backend at an address; empty: it is allowed.
+func (s Settings) Forbids(ip netip.Addr) string {
+	ip = ip.Unmap()
+	switch {
+	case !s.AllowLoopbackBackends && ip.IsLoopback():
+		return "allow_loopback_backends"
+	case !s.AllowLinkLocalBackends && ip.IsLinkLocalUnicast():
 		return "allow_link_local_backends"
 	}
 	return ""
+}
+
+// OneMachine tells whether an address is that of one machine: not of none, of a group or of all.
+func OneMachine(ip netip.Addr) bool {
+	ip = ip.Unmap()
+	return ip.IsValid() && !ip.IsUnspecified() && !ip.IsMulticast() && ip != netip.AddrFrom4([4]byte{255, 255, 255, 255})
 }
 
 func (c *checker) checkBackendLoop(path, host, port string) {

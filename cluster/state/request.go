@@ -32,6 +32,9 @@ func replay(known *raftv1.Request, digest []byte) Result {
 // author, time, the bytes of a sealed key, and content that was made here because the caller left it to us, or kept because
 // it is managed elsewhere.
 func changeDigest(change *raftv1.ChangeCommand) []byte {
+	if digest := change.GetRequestDigest(); len(digest) > 0 {
+		return digest
+	}
 	asked := &raftv1.ChangeCommand{
 		Owner:      change.GetOwner(),
 		TakeOver:   change.GetTakeOver(),

@@ -42,6 +42,9 @@ func (s *State) Rollback(owner string, to int64) (*raftv1.ChangeCommand, error) 
 			targets[key] = before
 		}
 	}
+	if err := withKeys(targets); err != nil {
+		return nil, err
+	}
 	s.comeAndGone(owner, since, foreign)
 	switch {
 	case len(foreign) > 0:
@@ -71,10 +74,23 @@ func (s *State) RollbackOnly(owner string, number int64) (*raftv1.ChangeCommand,
 			return nil, err
 		}
 	}
+	if err := withKeys(targets); err != nil {
+		return nil, err
+	}
 	if later := s.changedLater(revision); len(later) > 0 {
 		return nil, &ConflictError{Reason: ChangedLater, Conflicts: later}
 	}
 	return s.inverse(owner, targets), nil
+}
+
+// withKeys refuses to bring back a certificate whose key was purged.
+func withKeys(targets map[Key]*raftv1.StoredResource) error {
+	for key, target := range targets {
+		if purged(target) {
+			return fmt.Errorf("roll back: the key of %s was purged: %w", key, ErrNotKept)
+		}
+	}
+	return nil
 }
 
 // revisionOf finds one of the owner's revisions.
@@ -227,8 +243,7 @@ func (s *State) inverse(owner string, targets map[Key]*raftv1.StoredResource) *r
 		target := targets[key]
 		now, exists := s.Get(key.Kind, key.Name)
 		if target == nil && key.Kind.Single() {
-			settings := &lbdv1.Resource_ClusterSettings{ClusterSettings: &lbdv1.ClusterSettings{}}
-			target = &raftv1.StoredResource{Resource: &lbdv1.Resource{Spec: settings}}
+			target = &raftv1.StoredResource{Resource: emptySettings()}
 		}
 		switch {
 		case target != nil:

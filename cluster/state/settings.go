@@ -8,7 +8,15 @@ import (
 
 // checkSettings refuses a setting that would forbid what is in use.
 func checkSettings(c *checker, s *lbdv1.ClusterSettings) {
+	if n := s.GetStateBytes(); n != 0 && (n < StateBytesMin || n > StateBytesMax) {
+		c.errorf("state_bytes", "must be %d to %d, not %d", StateBytesMin, int64(StateBytesMax), n)
+	}
+	c.checkBudget(s)
+	c.checkBackup(s.GetBackup())
 	before, now := c.base.Settings(), settingsOf(s)
+	if !c.offline && !c.restoring && before.LocalAdmin && !now.LocalAdmin && !c.base.HasAdmin(c.at) {
+		c.errorf("local_admin", "would leave no admin: make a bearer token of role admin, bound to no owner, first")
+	}
 	if c.offline || (now.AllowLoopbackBackends || !before.AllowLoopbackBackends) &&
 		(now.AllowLinkLocalBackends || !before.AllowLinkLocalBackends) {
 		return

@@ -19,11 +19,14 @@ import (
 //
 // Everything lives in one persistent map of records, ordered by key:
 //
+//	a/authority                the cluster's certificate authority
 //	b/<revision>/<kind>/<name> a resource as it was before a revision
+//	l/<number>                 an entry of the audit
 //	o/<pool>/<address>/<what>  an override
 //	r/<kind>/<name>            a resource
 //	v/<revision>               a revision of the history
 //	q/<revision>/<request id>  a remembered request
+//	t/<id>                     a credential
 //	u/<upload>/<part>          a part of a change under way
 //
 // The index is derived from the records and never stored: see index.go.
@@ -87,19 +90,25 @@ func (s *State) From(kind Kind, name string) iter.Seq[*raftv1.StoredResource] {
 type Settings struct {
 	AllowLoopbackBackends  bool
 	AllowLinkLocalBackends bool
+	// LocalAdmin: who calls by a node's control socket is an admin.
+	LocalAdmin bool
 }
 
 // Settings are the rules in force.
 func (s *State) Settings() Settings {
-	stored, ok := s.Get(ClusterSettings, "")
-	if !ok {
-		return Settings{}
-	}
+	stored, _ := s.Get(ClusterSettings, "")
 	return settingsOf(stored.GetResource().GetClusterSettings())
 }
 
+// SettingsOf are the rules that a resource sets.
+func SettingsOf(m *lbdv1.ClusterSettings) Settings { return settingsOf(m) }
+
 func settingsOf(m *lbdv1.ClusterSettings) Settings {
-	return Settings{m.GetAllowLoopbackBackends(), m.GetAllowLinkLocalBackends()}
+	return Settings{
+		AllowLoopbackBackends:  m.GetAllowLoopbackBackends(),
+		AllowLinkLocalBackends: m.GetAllowLinkLocalBackends(),
+		LocalAdmin:             m == nil || m.LocalAdmin == nil || m.GetLocalAdmin(),
+	}
 }
 
 // RevisionAt finds a revision that is still kept.
@@ -192,12 +201,15 @@ func (s *State) prefix(prefix string) iter.Seq2[string, proto.Message] {
 }
 
 const (
-	beforePrefix   = "b/"
-	overridePrefix = "o/"
-	resourcePrefix = "r/"
-	revisionPrefix = "v/"
-	requestPrefix  = "q/"
-	uploadPrefix   = "u/"
+	authorityPrefix = "a/"
+	auditPrefix     = "l/"
+	tokenPrefix     = "t/"
+	beforePrefix    = "b/"
+	overridePrefix  = "o/"
+	resourcePrefix  = "r/"
+	revisionPrefix  = "v/"
+	requestPrefix   = "q/"
+	uploadPrefix    = "u/"
 )
 
 func resourceKey(k Key) string { return resourcePrefix + string(k.Kind) + "/" + k.Name }

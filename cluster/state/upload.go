@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/binary"
+	"errors"
 	"fmt"
 
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	raftv1 "lbd/proto/lbd/raft/v1"
 	lbdv1 "lbd/proto/lbd/v1"
@@ -31,6 +33,7 @@ func (s *State) part(e *edit, part *raftv1.PartCommand) (*State, Result) {
 		return s, res
 	}
 	e.put(key, proto.CloneOf(part))
+	e.forgetStaleUploads(part.GetTime(), upload)
 	e.forgetUploads(upload)
 	return e.state(), res
 }
@@ -54,14 +57,29 @@ func (s *State) commit(e *edit, commit *raftv1.CommitCommand) (*State, Result) {
 	if !complete {
 		return s, Result{Revision: s.revision, Err: ErrPartsMissing}
 	}
+	change, restore := new(raftv1.ChangeCommand), new(raftv1.RestoreCommand)
+	var whole proto.Message = change
+	if commit.GetRestore() {
+		whole = restore
+	}
+	sum := sha256.Sum256(data)
+	sound := bytes.Equal(sum[:], commit.GetDigest())
+	if sound {
+		err := Parse(data, whole)
+		if errors.Is(err, ErrFormat) {
+			return s, Result{Revision: s.revision, Err: err}
+		}
+		sound = err == nil
+	}
 	e.dropUpload(upload)
-	change := new(raftv1.ChangeCommand)
-	if sum := sha256.Sum256(data); !bytes.Equal(sum[:], commit.GetDigest()) || proto.Unmarshal(data, change) != nil {
+	if !sound {
 		return e.state(), Result{Revision: s.revision, Err: invalid("change", "the parts are not the whole that their digest names")}
 	}
 	without := e.state()
-	next, res := without.change(e.again(without), change)
-	return next, res
+	if commit.GetRestore() {
+		return without.restore(e.again(without), restore)
+	}
+	return without.change(e.again(without), change)
 }
 
 // again goes on with an edit from the state that it made so far, keeping what was touched.
@@ -98,6 +116,24 @@ func (e *edit) forgetUploads(current int64) {
 			oldest = uploads[1]
 		}
 		e.dropUpload(oldest)
+	}
+}
+
+// forgetStaleUploads drops the uploads that were begun too long before now, but never the given one: whoever sent them died on
+// the way.
+func (e *edit) forgetStaleUploads(now *timestamppb.Timestamp, current int64) {
+	if !e.hasPrefix(uploadPrefix) {
+		return
+	}
+	view := e.view()
+	for _, upload := range view.uploads() {
+		for _, m := range view.prefix(uploadKey(upload)) {
+			begun := m.(*raftv1.PartCommand).GetTime()
+			if upload != current && begun != nil && begun.AsTime().Add(uploadsKeptFor).Before(now.AsTime()) {
+				e.dropUpload(upload)
+			}
+			break // the first part is enough
+		}
 	}
 }
 

@@ -3,6 +3,7 @@ package state
 import (
 	"fmt"
 	"strings"
+	"time"
 	"unicode"
 
 	"google.golang.org/protobuf/proto"
@@ -55,6 +56,9 @@ type checker struct {
 	offline bool // without a cluster
 	rest    bool // of a change that could not be read as a whole
 	storing bool // on the way into the log
+	// restoring: from a backup, with resources of many owners
+	restoring bool
+	at        time.Time // of the change; zero where it is not dated yet
 
 	next     *State      // base with the change in it
 	position map[Key]int // of the change's resources, in the order in which they are checked
@@ -73,6 +77,7 @@ type checker struct {
 
 // run checks in the order of the change, so that a report reads as the document does.
 func (c *checker) run(change *raftv1.ChangeCommand) []*lbdv1.Violation {
+	c.at = change.GetTime().AsTime()
 	c.checkChange(change)
 	c.place(change)
 	unnamed := make(map[Kind]int)
@@ -121,12 +126,18 @@ func (c *checker) place(change *raftv1.ChangeCommand) {
 }
 
 func (c *checker) checkChange(change *raftv1.ChangeCommand) {
-	c.checkOwner(change.GetOwner())
+	if !c.restoring {
+		c.checkOwner(change.GetOwner())
+	}
 	c.checkText("message", change.GetMessage(), messageBytesMax)
 	c.checkText("author", change.GetAuthor(), authorBytesMax)
 	c.checkRequestID(change.GetRequestId())
-	if size := proto.Size(change); size > ChangeBytesMax {
-		c.errorf("resources", "have %d bytes: at most %d in one change", size, ChangeBytesMax)
+	most := ChangeBytesMax
+	if c.restoring {
+		most = RestoreBytesMax
+	}
+	if size := proto.Size(change); size > most {
+		c.errorf("resources", "have %d bytes: at most %d in one change", size, most)
 	}
 }
 
@@ -174,6 +185,9 @@ func (c *checker) checkDelete(text string) {
 		text, _ := c.missing(key.Kind, key.Name)
 		c.errorf("", "%s", text)
 		return
+	}
+	if key.Kind == Owners {
+		c.warnf("", "leaves the tokens of owner `%s` without bounds: they may use any host and backend", key.Name)
 	}
 	if users := c.next.Users(key); len(users) > 0 {
 		c.errorf("", "is used by %s: change %s first", keyWords(users), them(len(users)))

@@ -3,9 +3,13 @@ package main
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
@@ -19,7 +23,7 @@ const partBytesMax = 256 << 10
 
 func (c *cli) applyCommand() *cobra.Command {
 	var paths []string
-	var wait string
+	var wait, rollback = "", false
 	var ifRevision int64
 	header := &lbdv1.ApplyHeader{}
 	var cmd *cobra.Command
@@ -30,15 +34,20 @@ func (c *cli) applyCommand() *cobra.Command {
 
 A retry is safe: while no node answers or there is no leader the same request is repeated until --timeout.
 With --wait it returns when every node serves the revision; a node that refuses it ends the wait at once (exit 1), and
-one that is silent until --timeout is exit 8: the change is stored all the same.
+one that is silent until --timeout is exit 8: the change is stored all the same. With --wait=healthy each pool of the documents
+has a backend that takes requests, too. With --rollback-on-failure a revision that a node refuses is undone by another
+one (exit 1, both are told); one that was not seen to be served in time never is.
 With --prune what an earlier apply of the owner made and these documents do not name is deleted; it is shown first.
 With --if-revision N the owner's newest revision must be N, or nothing changes (exit 6).`,
 		Example: `  lbctl apply -f site/ --wait -m "shop: second backend"
   lbctl apply -f site/ --prune --dry-run`,
 		Args: documentsOnly,
 		RunE: c.does(func(ctx context.Context, _ []string) error {
-			if err := checkWait(wait, header.ValidateOnly); err != nil {
+			if err := checkWaitOf(wait, header.ValidateOnly, forServed, forHealthy); err != nil {
 				return err
+			}
+			if rollback && wait == "" {
+				return fail(exitUsage, "--rollback-on-failure needs --wait: else nobody sees a failure")
 			}
 			source, err := c.read(paths)
 			if err != nil {
@@ -53,7 +62,7 @@ With --if-revision N the owner's newest revision must be N, or nothing changes (
 			if cmd.Flags().Changed("if-revision") {
 				header.IfRevision = &ifRevision
 			}
-			return c.call(func(cl *client) error { return c.apply(ctx, cl, source, header, wait) })
+			return c.call(func(cl *client) error { return c.apply(ctx, cl, source, header, wait, rollback) })
 		}),
 	}
 	filesFlag(cmd, &paths)
@@ -65,11 +74,13 @@ With --if-revision N the owner's newest revision must be N, or nothing changes (
 	flags.Int64Var(&ifRevision, "if-revision", 0, "only if this is the owner's newest revision, 0 for none yet")
 	flags.StringVarP(&header.Message, "message", "m", "", "kept with the revision")
 	waitFlag(cmd, &wait)
-	return cmd
+	cmd.Flags().Lookup("wait").Usage = "wait until every node serves the revision; =healthy: and the documents' pools have healthy backends"
+	flags.BoolVar(&rollback, "rollback-on-failure", false, "with --wait: undo the revision where a node refuses it")
+	return c.reportsProblems(cmd)
 }
 
 // apply sends a document and, if asked, follows its revision.
-func (c *cli) apply(ctx context.Context, cl *client, source *document.Source, header *lbdv1.ApplyHeader, wait string) error {
+func (c *cli) apply(ctx context.Context, cl *client, source *document.Source, header *lbdv1.ApplyHeader, wait string, rollback bool) error {
 	resources := state.Resources(source.Document)
 	if header.GetPrune() && !header.GetValidateOnly() {
 		if err := c.showPruned(ctx, cl, source, header); err != nil {
@@ -89,7 +100,49 @@ func (c *cli) apply(ctx context.Context, cl *client, source *document.Source, he
 	if wait == "" {
 		return nil
 	}
-	return c.wait(ctx, cl, answer.GetRevision())
+	err = c.wait(ctx, cl, answer.GetRevision())
+	var f *failure
+	switch {
+	case err == nil && strings.EqualFold(wait, forHealthy):
+		return c.waitHealthy(ctx, cl, answer.GetRevision(), poolsNamed(resources))
+	case rollback && errors.As(err, &f) && f.code == exitNo:
+		return c.undo(ctx, cl, header.GetOwner(), answer, f)
+	}
+	return err
+}
+
+// poolsNamed are the pools of a document, and those of others that its routes forward to.
+func poolsNamed(resources []*lbdv1.Resource) []string {
+	var names []string
+	for _, r := range resources {
+		if p := r.GetPool(); p != nil {
+			names = append(names, p.GetName())
+		}
+		for _, p := range r.GetRoute().GetForward().GetPools() {
+			names = append(names, p.GetPool())
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// undo takes a revision back that a node refuses, alone, and sees to it that this is served. The failure stays one.
+func (c *cli) undo(ctx context.Context, cl *client, owner string, applied *lbdv1.ApplyResponse, why *failure) error {
+	revision := applied.GetRevision()
+	if len(applied.GetChanges()) == 0 {
+		return fail(exitNo, "%w; revision %d was there before this apply, and is not rolled back", why, revision)
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.timeout) // what is left of the wait may be nothing
+	defer cancel()
+	request := &lbdv1.RollbackRequest{Owner: owner, Only: &revision, RequestId: newRequestID(), Message: fmt.Sprintf("undoes revision %d, which a node refused", revision)}
+	answer, err := retried(ctx, cl, startGrace, func() (*lbdv1.RollbackResponse, error) { return cl.config.Rollback(ctx, request) })
+	if err != nil {
+		return fail(exitNo, "%w; revision %d is not rolled back: %s", why, revision, status.Convert(err).Message())
+	}
+	if err := c.wait(ctx, cl, answer.GetRevision()); err != nil {
+		return fail(exitNo, "%w; revision %d undoes revision %d, but %w", why, answer.GetRevision(), revision, err)
+	}
+	return fail(exitNo, "%w; revision %d undoes revision %d", why, answer.GetRevision(), revision)
 }
 
 // showPruned tells what will be deleted, and makes the apply depend on nothing having changed since.
@@ -112,7 +165,7 @@ func (c *cli) showPruned(ctx context.Context, cl *client, source *document.Sourc
 }
 
 // allowedBy is the flag that allows what a node refuses for a reason.
-var allowedBy = map[string]string{string(state.OwnedByOther): "--take-over", "MASS_DELETE": "--allow-mass-delete", "OLDER_CERTIFICATE": "--allow-older-certificates"}
+var allowedBy = map[string]string{string(state.OwnedByOther): "--take-over", "MASS_DELETE": "--allow-mass-delete", "OLDER_CERTIFICATE": "--allow-older-certificates", string(state.WouldDelete): "--replace"}
 
 // refused puts a node's complaints about a document in their places.
 func (c *cli) refused(source *document.Source, err error) error {
@@ -120,9 +173,30 @@ func (c *cli) refused(source *document.Source, err error) error {
 		if err := c.misused(vs, "message"); err != nil {
 			return err
 		}
-		return c.tell(source.Report(vs))
+		return c.tellAs(codeOf(status.Code(err)), source.Report(vs))
 	}
+	c.tellConflicts(source, err)
 	return withFlag(err)
+}
+
+// tellConflicts puts resources that a conflict is about in their places, for who reads reports: a person is told by the error.
+func (c *cli) tellConflicts(source *document.Source, err error) {
+	if c.problems.format == problemsText || c.problems.format == "" {
+		return
+	}
+	var found []*lbdv1.Violation
+	for _, d := range status.Convert(err).Details() {
+		failure, ok := d.(*errdetails.PreconditionFailure)
+		if !ok {
+			continue
+		}
+		for _, v := range failure.GetViolations() {
+			if key, err := state.ParseKey(v.GetSubject()); err == nil {
+				found = append(found, &lbdv1.Violation{Severity: lbdv1.Severity_SEVERITY_ERROR, Field: key.Field(), Description: v.GetDescription()})
+			}
+		}
+	}
+	_ = c.tell(source.Report(found)) // the failure is the conflict
 }
 
 // withFlag adds the flag that would allow what a node refuses.

@@ -23,6 +23,7 @@ const (
 	conditionHealthy = "Healthy" // of pools alone
 	forDeleted       = "deleted"
 	forServed        = "served"
+	forHealthy       = "healthy"
 )
 
 // awaitPause is how often a resource that is waited for is looked at.

@@ -47,7 +47,7 @@ All cases run. Exit 1 if one fails, 3 if a file is wrong: it cannot be read so, 
 		}),
 	}
 	cmd.Flags().Int64Var(&revision, "revision", 0, "decide by this revision, not by the one that is served")
-	return cmd
+	return c.reportsProblems(cmd)
 }
 
 func (c *cli) readCases(paths []string) ([]document.Case, error) {
@@ -92,14 +92,14 @@ func orNone(text string) string {
 
 func (c *cli) runCases(ctx context.Context, cl *client, cases []document.Case, revision int64) error {
 	var results []caseResult
-	var wrong []document.Problem
+	var wrong, misses []document.Problem
 	failed := 0
 	for _, one := range cases {
 		one.Request.Revision = revision
 		d, err := cl.traffic.TestRoute(ctx, one.Request)
 		r := caseResult{Case: one}
 		switch code := status.Code(err); {
-		case code == codes.InvalidArgument, code == codes.NotFound && reason(err) == "": // no listener, or several
+		case code == codes.InvalidArgument, code == codes.NotFound && !isRevision(err): // no listener, or several
 			place := cmp.Or(one.Places["listener"], one.Places["url"], one.At)
 			wrong = append(wrong, document.Problem{Position: place, Message: status.Convert(err).Message()})
 		case err != nil:
@@ -110,11 +110,17 @@ func (c *cli) runCases(ctx context.Context, cl *client, cases []document.Case, r
 		if len(r.failures) > 0 {
 			failed++
 		}
+		if c.problems.format != problemsText {
+			for _, f := range r.failures {
+				misses = append(misses, document.Problem{Position: f.At, Field: f.Field, Message: one.Name + ": " + f.String()})
+			}
+		}
 		results = append(results, r)
 	}
 	if len(wrong) > 0 {
 		return c.tell(wrong)
 	}
+	_ = c.tell(misses) // that is no wrong file: a case has failed
 	c.printCases(results)
 	c.say("%s, %d failed", countOf(len(results), "case"), failed)
 	if failed > 0 {

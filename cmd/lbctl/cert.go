@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/spf13/cobra"
+	"google.golang.org/grpc/status"
 
 	"lbd/cluster/state"
 	"lbd/cmd/lbctl/document"
@@ -95,7 +96,7 @@ func (c *cli) rotate(ctx context.Context, name string, in *content) error {
 		})
 		if vs := violations(err); len(vs) > 0 {
 			c.tellViolations(vs)
-			return fail(exitInvalid, "%s", countOf(len(vs), "error"))
+			return fail(codeOf(status.Code(err)), "%s", countOf(len(vs), "error"))
 		}
 		if err != nil {
 			return err

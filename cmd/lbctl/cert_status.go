@@ -141,31 +141,3 @@ func usedOtherwise(ctx context.Context, cl *client, s *lbdv1.CertificateStatus) 
 	answer, err := cl.config.Get(ctx, &lbdv1.GetRequest{Kind: string(state.Certificates), Name: s.GetName()})
 	return slices.ContainsFunc(answer.GetUsedBy(), func(by string) bool { return strings.HasPrefix(by, string(state.Pools)+"/") }), err
 }
-
-func (c *cli) certDelete() *cobra.Command {
-	var wait string
-	header := &lbdv1.ApplyHeader{}
-	cmd := &cobra.Command{
-		Use:   "delete NAME…",
-		Short: "Delete certificates, as one revision",
-		Long: `Delete certificates of one owner, as one revision. What others refer to is not deleted (exit 3). "rollback" brings it back, with
-its key.`,
-		Example: `  lbctl cert delete old --wait`,
-		Args:    cobra.MinimumNArgs(1),
-		RunE: c.does(func(ctx context.Context, args []string) error {
-			if err := checkWait(wait, header.ValidateOnly); err != nil {
-				return err
-			}
-			var keys []state.Key
-			for _, name := range args {
-				keys = append(keys, state.Key{Kind: state.Certificates, Name: name})
-			}
-			header.RequestId = newRequestID()
-			return c.call(func(cl *client) error { return c.delete(ctx, cl, keys, header, wait) })
-		}),
-	}
-	cmd.Flags().BoolVar(&header.ValidateOnly, "dry-run", false, "report what would change, change nothing")
-	cmd.Flags().StringVarP(&header.Message, "message", "m", "", "kept with the revision")
-	waitFlag(cmd, &wait)
-	return cmd
-}

@@ -84,7 +84,9 @@ func TestWrongCommandLines(t *testing.T) {
 		{"get pools -o xml", `unknown output "xml"`},
 		{"get pools -o jsonpath=.a[", "cannot read"},
 		{"get pools --timeout 0s", "longer than 0"},
-		{"get pools --endpoints localhost:7443", "unix:PATH"},
+		{"get pools --endpoints localhost", "HOST:PORT or unix:PATH, not \"localhost\""},
+		{"get pools --endpoints localhost:7443", "by what is localhost:7443 known to be of your cluster? set LBCTL_CA"},
+		{"get pools --context nowhere", "there is no context `nowhere`"},
 		{"apply", "error: say --file FILE (a"},
 		{"apply -f " + missing, missing},
 		{"apply -f - --wait=healthy", "--wait takes served"},
@@ -356,8 +358,8 @@ func TestNoNode(t *testing.T) {
 	lbctl(shop, "apply", "-f", "-", "--timeout", "300ms").wants(t, 7, "", "no lbd node answers")
 
 	denied := error(fmt.Errorf("unix:/x (%w)", syscall.EACCES))
-	cl := &client{}
-	cl.unreached.Store(&denied)
+	cl := &client{conn: &nodes{all: []*nodeConn{{}}}, reach: &reach{}}
+	cl.conn.all[0].unreached.Store(&denied)
 	var f *failure
 	if err := cl.explain(status.Error(codes.Unavailable, "")); !errors.As(err, &f) || f.code != exitForbidden || !errors.Is(err, fs.ErrPermission) {
 		t.Errorf("no right to the socket: %v", err)
@@ -475,7 +477,7 @@ func TestUnavailableSaysWhy(t *testing.T) {
 		}
 		return s.Err()
 	}
-	cl := &client{timeout: time.Second}
+	cl := &client{conn: &nodes{}, timeout: time.Second}
 	late := status.Error(codes.DeadlineExceeded, "late")
 	for _, c := range []struct {
 		err  error
@@ -501,7 +503,7 @@ func TestUnavailableSaysWhy(t *testing.T) {
 // A deadline in the middle of repeated calls keeps the answer before it.
 func TestRetriedKeepsTheLastAnswer(t *testing.T) {
 	calls := 0
-	_, err := retried(t.Context(), &client{}, 0, func() (struct{}, error) {
+	_, err := retried(t.Context(), &client{conn: &nodes{}}, 0, func() (struct{}, error) {
 		if calls++; calls == 1 {
 			return struct{}{}, status.Error(codes.Unavailable, "no leader")
 		}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/spf13/cobra"
+	"google.golang.org/grpc/status"
 
 	"lbd/cluster/state"
 	lbdv1 "lbd/proto/lbd/v1"
@@ -84,7 +85,7 @@ func (c *cli) delete(ctx context.Context, cl *client, keys []state.Key, header *
 		for _, v := range vs {
 			fmt.Fprintf(c.stderr, "error: %s %s\n", called(keys, v.GetField()), v.GetDescription())
 		}
-		return fail(exitInvalid, "nothing was deleted")
+		return fail(codeOf(status.Code(err)), "nothing was deleted")
 	}
 	if err != nil {
 		return err

@@ -41,7 +41,7 @@ Exit 0 if nothing differs, 1 if something does. -o markdown is for the comment o
 	flags := cmd.Flags()
 	flags.BoolVar(&header.Prune, "prune", false, "as in an apply with --prune")
 	flags.BoolVar(&header.TakeOver, "take-over", false, "as in an apply with --take-over")
-	return cmd
+	return c.reportsProblems(cmd)
 }
 
 func (c *cli) diff(ctx context.Context, cl *client, source *document.Source, header *lbdv1.ApplyHeader) error {

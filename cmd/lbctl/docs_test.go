@@ -56,7 +56,7 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// pageStep is a file to write, or a command with what is to be seen.
+// pageStep is a file to write, a pipeline to run, or a command with what is to be seen.
 type pageStep struct {
 	line int
 	// The heading that it stands under.
@@ -73,7 +73,7 @@ type pageStep struct {
 }
 
 var (
-	pageFile    = regexp.MustCompile(`^# ([\w.-]+)$`)
+	pageFile    = regexp.MustCompile(`^# ((?:[\w.-]+/)*[\w.-]+)$`)
 	pageRemark  = regexp.MustCompile(`^(.*?)\s{2,}# (.+)$`)
 	pageExit    = regexp.MustCompile(`^exit (\d+)$`)
 	manySpaces  = regexp.MustCompile(`\s+`)
@@ -198,6 +198,7 @@ type pageWorld struct {
 	node  *node
 	env   []string
 	names *strings.Replacer
+	forge *forge
 }
 
 // pagePrelude makes the files that pages speak of.
@@ -220,7 +221,7 @@ const lab = "api_version: lbd/v1\nowner: lab\ncluster_settings: { allow_loopback
 
 func newPageWorld(t *testing.T) *pageWorld {
 	w := &pageWorld{dir: t.TempDir()}
-	free := make([]string, 3)
+	free := make([]string, 4)
 	for i := range free {
 		address, err := freeAddress()
 		if err != nil {
@@ -230,11 +231,12 @@ func newPageWorld(t *testing.T) *pageWorld {
 	}
 	data := filepath.Join(w.dir, "data")
 	w.env = append(os.Environ(), "PATH="+binaries+string(filepath.ListSeparator)+os.Getenv("PATH"),
-		"LBCTL_ENDPOINTS=unix:"+filepath.Join(data, "control.sock"), "CURL_HOME="+w.dir)
+		"LBCTL_ENDPOINTS=unix:"+filepath.Join(data, "control.sock"), "CURL_HOME="+w.dir,
+		"XDG_CONFIG_HOME="+filepath.Join(w.dir, "config"))
 	w.write(t, "lab.yaml", lab)
 	w.write(t, ".curlrc", fmt.Sprintf("connect-to = \":80:%s\"\nconnect-to = \":443:%s\"\ncacert = %q\n", free[0], free[1], filepath.Join(w.dir, "public-ca.pem")))
 	w.node = &node{name: "edge-1", binary: "lbd-plain", log: filepath.Join(w.dir, "lbd.log"), args: []string{"run", "--node", "edge-1",
-		"--data-dir", data, "--metrics", "off", "--listen", "http=" + free[0], "--listen", "https=" + free[1]}}
+		"--data-dir", data, "--metrics", "off", "--control", free[3], "--listen", "http=" + free[0], "--listen", "https=" + free[1]}}
 	if _, err := w.node.start(w.env); err != nil {
 		t.Fatal(err)
 	}
@@ -242,6 +244,7 @@ func newPageWorld(t *testing.T) *pageWorld {
 	if out, code, err := w.run(pagePrelude); err != nil || code != 0 {
 		t.Fatalf("exit %d: %v\n%s", code, err, out)
 	}
+	w.forge = newForge(t, w.dir)
 	w.names = strings.NewReplacer(
 		"10.0.0.11:8080", pageBackend(t, "b1"),
 		"10.0.0.12:8080", pageBackend(t, "b2"),
@@ -249,6 +252,8 @@ func newPageWorld(t *testing.T) *pageWorld {
 		"10.0.0.14:8080", free[2], // nobody is there
 		"10.0.0.15:8080", forgetfulBackend(t, "b5"),
 		"10.0.0.21:8443", w.payBackend(t),
+		"10.0.0.1:7443", free[3],
+		"10.0.0.0/24", "127.0.0.0/8", // where they are here
 	)
 	return w
 }
@@ -301,8 +306,15 @@ func (w *pageWorld) payBackend(t *testing.T) string {
 
 // do does one step. An error says what was seen instead.
 func (w *pageWorld) do(s pageStep) error {
+	if isPipeline(s.file) {
+		return w.runPipeline(s.file, s.text)
+	}
 	if s.file != "" {
-		return os.WriteFile(filepath.Join(w.dir, s.file), []byte(w.names.Replace(s.text)), 0o600)
+		path := filepath.Join(w.dir, s.file)
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			return err
+		}
+		return os.WriteFile(path, []byte(w.names.Replace(s.text)), 0o600)
 	}
 	for i := range s.want {
 		s.want[i] = w.names.Replace(s.want[i])

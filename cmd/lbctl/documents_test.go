@@ -15,14 +15,15 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/protoadapt"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	lbdv1 "lbd/proto/lbd/v1"
 )
 
 // why is a node's refusal with the word that tells it from others.
-func why(t *testing.T, code codes.Code, reason, message string) error {
-	s, err := status.New(code, message).WithDetails(&errdetails.ErrorInfo{Reason: reason})
+func why(t *testing.T, code codes.Code, reason, message string, more ...protoadapt.MessageV1) error {
+	s, err := status.New(code, message).WithDetails(append(more, &errdetails.ErrorInfo{Reason: reason})...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -218,7 +219,7 @@ func TestShow(t *testing.T) {
 	}
 	node.start(t)
 	lbctl("", "show", "revision/42").wants(t, 0, "REVISION      42\nOWNER         web\nAUTHOR        ann\nTIME          2026-01-02T12:00:00Z\n"+
-		"MESSAGE       why\nCONTENT HASH  ff\n\n~ pools/shop\n    ~ connect_timeout: 3s → 5s\n", "")
+		"MESSAGE       why\nCONTENT HASH  ff\n\n~ pools/shop\n    ~ connect_timeout: 3s → 5s\n", "to undo it alone: lbctl rollback --owner web --only 42\n")
 	lbctl("", "show", "revision/42", "-o", "jsonpath={.changes[0].fields[0].after}").wants(t, 0, "5s\n", "")
 	for _, arg := range []string{"42", "revision/", "revision/0", "revision/x"} {
 		lbctl("", "show", arg).wants(t, 2, "", "want revision/N")

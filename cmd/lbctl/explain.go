@@ -55,8 +55,7 @@ func findField(arg string) (explained, error) {
 	if err != nil {
 		return explained{}, err
 	}
-	resource := (&lbdv1.Resource{}).ProtoReflect().Descriptor()
-	e := explained{path: string(kind), about: resource.Fields().ByName(protoreflect.Name(kind.Singular())).Message()}
+	e := explained{path: string(kind), about: kind.Describe()}
 	for _, w := range words[1:] {
 		w, _, _ = strings.Cut(w, "[")
 		next := e.find(w)

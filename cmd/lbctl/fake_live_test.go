@@ -21,6 +21,8 @@ type fakeLive struct {
 	doctor      func() (*lbdv1.RunDoctorResponse, error)
 	metrics     func() (*lbdv1.GetMetricsResponse, error)
 	profile     func(*lbdv1.GetProfileRequest) (*lbdv1.GetProfileResponse, error)
+	logLevel    func(*lbdv1.SetLogLevelRequest) (*lbdv1.SetLogLevelResponse, error)
+	debug       func(*lbdv1.CollectDebugRequest, grpc.ServerStreamingServer[lbdv1.CollectDebugResponse]) error
 }
 
 func (f *fakeBackend) SetState(_ context.Context, r *lbdv1.SetStateRequest) (*lbdv1.SetStateResponse, error) {
@@ -79,4 +81,14 @@ func (f *fakeSystem) GetMetrics(context.Context, *lbdv1.GetMetricsRequest) (*lbd
 func (f *fakeSystem) GetProfile(_ context.Context, r *lbdv1.GetProfileRequest) (*lbdv1.GetProfileResponse, error) {
 	f.node.note(r)
 	return f.node.profile(r)
+}
+
+func (f *fakeSystem) SetLogLevel(_ context.Context, r *lbdv1.SetLogLevelRequest) (*lbdv1.SetLogLevelResponse, error) {
+	f.node.note(r)
+	return f.node.logLevel(r)
+}
+
+func (f *fakeSystem) CollectDebug(r *lbdv1.CollectDebugRequest, stream grpc.ServerStreamingServer[lbdv1.CollectDebugResponse]) error {
+	f.node.note(r)
+	return f.node.debug(r, stream)
 }

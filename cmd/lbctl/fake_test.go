@@ -24,6 +24,7 @@ import (
 type fakeNode struct {
 	fakeDocuments
 	fakeLive
+	fakeIdentity
 
 	apply     func(*lbdv1.ApplyHeader, []*lbdv1.Resource) (*lbdv1.ApplyResponse, error)
 	wait      func(*lbdv1.WaitForRevisionRequest, grpc.ServerStreamingServer[lbdv1.WaitForRevisionResponse]) error
@@ -64,18 +65,27 @@ func received[T proto.Message](f *fakeNode) []T {
 // start serves on a socket, points lbctl at it, and checks at the end that no goroutine is left.
 func (f *fakeNode) start(t *testing.T) (socket string) {
 	t.Helper()
-	before := goleak.IgnoreCurrent()
 	socket = filepath.Join(t.TempDir(), "control.sock")
-	l, err := net.Listen("unix", socket)
+	f.serve(t, "unix", socket)
+	t.Setenv("LBCTL_ENDPOINTS", "unix:"+socket)
+	return socket
+}
+
+// serve serves until the test ends.
+func (f *fakeNode) serve(t *testing.T, network, address string, options ...grpc.ServerOption) net.Addr {
+	t.Helper()
+	before := goleak.IgnoreCurrent()
+	l, err := net.Listen(network, address)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := grpc.NewServer()
+	s := grpc.NewServer(options...)
 	lbdv1.RegisterConfigServiceServer(s, &fakeConfig{node: f})
 	lbdv1.RegisterCertificateServiceServer(s, &fakeCertificate{node: f})
 	lbdv1.RegisterBackendServiceServer(s, &fakeBackend{node: f})
 	lbdv1.RegisterTrafficServiceServer(s, &fakeTraffic{node: f})
 	lbdv1.RegisterSystemServiceServer(s, &fakeSystem{node: f})
+	lbdv1.RegisterAuthServiceServer(s, &fakeAuth{node: f})
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -88,8 +98,7 @@ func (f *fakeNode) start(t *testing.T) (socket string) {
 		<-done
 		goleak.VerifyNone(t, before)
 	})
-	t.Setenv("LBCTL_ENDPOINTS", "unix:"+socket)
-	return socket
+	return l.Addr()
 }
 
 type fakeConfig struct {

@@ -35,7 +35,7 @@ With --check it changes nothing and exits 1 if a file is laid out differently.`,
 	}
 	filesFlag(cmd, &paths)
 	cmd.Flags().BoolVar(&check, "check", false, "change nothing, exit 1 if there is something to change")
-	return cmd
+	return c.reportsProblems(cmd)
 }
 
 func (c *cli) fmt(files []document.File, check bool) error {
@@ -46,7 +46,7 @@ func (c *cli) fmt(files []document.File, check bool) error {
 		}
 		text, err := document.Layout(f)
 		if err != nil {
-			fmt.Fprintln(c.stderr, err)
+			_ = c.tell([]document.Problem{document.LayoutProblem(f, err)}) // counted here
 			refused++
 			continue
 		}
@@ -58,6 +58,10 @@ func (c *cli) fmt(files []document.File, check bool) error {
 			continue
 		}
 		differ = true
+		if check && c.problems.format != problemsText {
+			_ = c.tell([]document.Problem{{Position: document.FirstDifference(f, text), Message: "is not laid out in the one way: run `lbctl fmt`"}})
+			continue
+		}
 		if check || !stdin {
 			fmt.Fprintln(c.stdout, f.Name)
 		}

@@ -358,7 +358,7 @@ func TestCases(t *testing.T) {
 		case "https://bad/":
 			return nil, status.Error(codes.InvalidArgument, "several listeners take https: name one")
 		case "https://gone/":
-			return nil, why(t, codes.NotFound, "NOT_FOUND", "there is no revision 9: the newest is 8")
+			return nil, why(t, codes.NotFound, "NOT_FOUND", "there is no revision 9: the newest is 8", &errdetails.ResourceInfo{ResourceType: "revisions", ResourceName: "9"})
 		case "https://down/":
 			return nil, status.Error(codes.Internal, "out of order")
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/spf13/cobra"
+	"google.golang.org/grpc/status"
 
 	lbdv1 "lbd/proto/lbd/v1"
 )
@@ -63,7 +64,7 @@ func (c *cli) rollback(ctx context.Context, cl *client, request *lbdv1.RollbackR
 			return err
 		}
 		c.tellViolations(vs)
-		return fail(exitInvalid, "%s", countOf(len(vs), "error"))
+		return fail(codeOf(status.Code(err)), "%s", countOf(len(vs), "error"))
 	}
 	if err != nil {
 		return withFlag(err)

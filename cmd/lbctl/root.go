@@ -21,11 +21,13 @@ type cli struct {
 
 	// Global flags.
 	endpoints []string
+	context   string
 	timeout   time.Duration
 	output    string
 	quiet     bool
 
-	format format
+	format   format
+	problems problemReport
 	// Why the answer has nothing at the path of -o jsonpath; nil: it has, or the path was not needed.
 	misread *failure
 }
@@ -50,7 +52,8 @@ Data goes to stdout, talk to stderr, and the answer is in the exit code ("lbctl 
 	root.SetOut(c.stdout)
 	root.SetErr(c.stderr)
 	flags := root.PersistentFlags()
-	flags.StringSliceVar(&c.endpoints, "endpoints", nil, "where nodes answer, tried in order: unix:PATH ($LBCTL_ENDPOINTS; default: the local node's socket)")
+	flags.StringSliceVar(&c.endpoints, "endpoints", nil, "where nodes answer, tried in order: HOST:PORT or unix:PATH ($LBCTL_ENDPOINTS; default: the context's, else the local node's socket)")
+	flags.StringVar(&c.context, "context", "", "which cluster is meant, of those that \"context set\" has named ($LBCTL_CONTEXT; default: the current one)")
 	flags.DurationVar(&c.timeout, "timeout", timeoutDefault, "how long the call may take, retries and waiting included ($LBCTL_TIMEOUT)")
 	flags.StringVarP(&c.output, "output", "o", "table", "table, wide, json, yaml, name, jsonl or jsonpath=PATH")
 	flags.BoolVarP(&c.quiet, "quiet", "q", false, "no progress on stderr, only warnings and errors")
@@ -72,6 +75,8 @@ Data goes to stdout, talk to stderr, and the answer is in the exit code ("lbctl 
 		c.showCommand(),
 		c.rollbackCommand(),
 		c.certCommand(),
+		c.clusterCommand(),
+		c.backupCommand(),
 		c.backendCommand(),
 		c.overrideCommand(),
 		c.routeCommand(),
@@ -81,10 +86,17 @@ Data goes to stdout, talk to stderr, and the answer is in the exit code ("lbctl 
 		c.metricsCommand(),
 		c.doctorCommand(),
 		c.profileCommand(),
+		c.logsCommand(),
+		c.debugCommand(),
 		c.statusCommand(),
+		c.whoamiCommand(),
+		c.tokenCommand(),
+		c.contextCommand(),
+		c.auditCommand(),
 		c.versionCommand(),
 		c.completionCommand(),
 		exitCodesTopic(),
+		connectionTopic(),
 	)
 	return root
 }

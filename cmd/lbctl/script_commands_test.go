@@ -20,7 +20,7 @@ import (
 
 // scriptCommands are the words that scripts have beside testscript's own.
 //
-//	node NAME [FLAG…]              start a dev node of binary $LBD and wait until it is ready; sets NAME_HTTP, NAME_HTTPS, NAME_METRICS, LBCTL_ENDPOINTS
+//	node NAME [FLAG…]              start a dev node of binary $LBD and wait until it is ready; sets NAME_HTTP, NAME_HTTPS, NAME_METRICS, NAME_CONTROL, each with _PORT, and LBCTL_ENDPOINTS
 //	node-start NAME                start it again, same data and flags; sets NAME_START_MS
 //	node-stop NAME [SIGNAL]        default TERM, which must exit 0; KILL just kills
 //	node-log NAME REGEXP           its stderr so far must match (waits)
@@ -48,6 +48,7 @@ import (
 //	tally VAR N URL REGEXP         how many of N answers match; between N LEAST MOST
 //	count N FILE PART              append PART to FILE N times, with @i@ filled in
 //	within TIME REGEXP PROGRAM ARG…    as until, but no later
+//	secret KEY PATH…                   no file there has that private key in any form; with "!" one must
 var scriptCommands = map[string]func(ts *testscript.TestScript, neg bool, args []string){
 	"node":           cmdNode,
 	"node-start":     cmdNodeStart,
@@ -83,6 +84,7 @@ var scriptCommands = map[string]func(ts *testscript.TestScript, neg bool, args [
 	"between":        cmdBetween,
 	"count":          cmdCount,
 	"within":         cmdWithin,
+	"secret":         cmdSecret,
 }
 
 func need(ts *testscript.TestScript, neg bool, args []string, n int, usage string) {
@@ -93,7 +95,7 @@ func need(ts *testscript.TestScript, neg bool, args []string, n int, usage strin
 
 func nodeEnv(ts *testscript.TestScript) []string {
 	env := os.Environ()
-	for _, k := range []string{"LBD_ENGINE", "GORACE", "XDG_STATE_HOME", "XDG_RUNTIME_DIR", "PATH", "LBD_FAULT"} {
+	for _, k := range []string{"LBD_ENGINE", "GORACE", "XDG_STATE_HOME", "XDG_RUNTIME_DIR", "PATH", "LBD_FAULT", "LBD_SEAL_KEY"} {
 		env = append(env, k+"="+ts.Getenv(k))
 	}
 	return env
@@ -104,12 +106,13 @@ func cmdNode(ts *testscript.TestScript, neg bool, args []string) {
 	w, name := worldOf(ts), args[0]
 	dir := ts.MkAbs(name)
 	flags := []string{"run", "--dev", "--data-dir", dir, "--node", name}
-	for _, l := range []string{"http", "https", "metrics"} {
+	for _, l := range []string{"http", "https", "metrics", "control"} {
 		address, err := freeAddress()
 		ts.Check(err)
 		ts.Setenv(name+"_"+strings.ToUpper(l), address)
-		if l == "metrics" {
-			flags = append(flags, "--metrics", address)
+		ts.Setenv(name+"_"+strings.ToUpper(l)+"_PORT", address[strings.LastIndexByte(address, ':')+1:])
+		if l == "metrics" || l == "control" {
+			flags = append(flags, "--"+l, address)
 		} else {
 			flags = append(flags, "--listen", l+"="+address)
 		}

@@ -18,6 +18,9 @@ var binaries string
 func TestMain(m *testing.M) { os.Exit(buildAndRun(m)) }
 
 func buildAndRun(m *testing.M) int {
+	if binaries = os.Getenv(binariesVariable); binaries != "" { // a test that runs itself again, see apart
+		return m.Run()
+	}
 	dir, err := os.MkdirTemp("", "lbd-e2e-")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -30,18 +33,27 @@ func buildAndRun(m *testing.M) int {
 		return 1
 	}
 	binaries = dir
+	// Nodes that are started without a word about a control port have none: several run at a time.
+	if err := os.Setenv("LBD_CONTROL", "off"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
 	return m.Run()
 }
 
 // goBuild builds one command into dir under a name. lbd is there twice: scripts that measure load choose lbd-plain, and lbd-fault
-// can be made to panic. lbctl is
-// built without the race detector, which its own tests have: scripts start it hundreds of times.
+// can be made to panic or to hang. lbctl is
+// built without the race detector, which its own tests have: scripts start it hundreds of times. What is built without it has no cgo,
+// as a release.
 func goBuild(dir, name, command string, race bool, flags ...string) error {
 	args := append([]string{"build", "-o", filepath.Join(dir, name)}, flags...)
 	if race {
 		args = append(args, "-race")
 	}
 	cmd := exec.Command("go", append(args, "lbd/cmd/"+command)...)
+	if !race {
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	}
 	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
 	return cmd.Run()
 }
@@ -78,6 +90,7 @@ func setupScript(e *testscript.Env, engine string) error {
 	e.Setenv("EXAMPLES", examples)
 	e.Setenv("LBD", "lbd")
 	e.Setenv("LBD_ENGINE", engine)
+	e.Setenv("LBD_CONTROL", "off")
 	e.Setenv("GORACE", "halt_on_error=1")
 	e.Setenv("XDG_STATE_HOME", filepath.Join(e.WorkDir, "state"))
 	e.Setenv("XDG_RUNTIME_DIR", filepath.Join(e.WorkDir, "run"))

@@ -35,10 +35,11 @@ func (c *cli) statusCommand() *cobra.Command {
 
 func (c *cli) printStatus(s *lbdv1.SystemServiceGetStatusResponse) {
 	c.print(result{value: document.OfAnswer(s), names: []string{"nodes/" + s.GetNode()}, table: func(w *table) {
-		w.row("NODE", "ROLE", "STORED", "SERVED", "BACKENDS UP", "CONNECTIONS", "REQUESTS", "ENGINE", "STARTED")
+		w.row("NODE", "ROLE", "STORED", "SERVED", "BACKENDS UP", "CONNECTIONS", "REQUESTS", "ENGINE", "STATE", "STARTED")
 		w.row(s.GetNode(), s.GetRaftRole(), fmt.Sprint(s.GetStoredRevision()), fmt.Sprint(s.GetServedRevision()),
 			fmt.Sprintf("%d/%d", s.GetBackendsUp(), s.GetBackendsTotal()), fmt.Sprint(s.GetConnections()),
-			fmt.Sprint(s.GetRequestsTotal()), s.GetEngine(), moment(s.GetStartTime()))
+			fmt.Sprint(s.GetRequestsTotal()), s.GetEngine(),
+			fmt.Sprintf("%d/%d MiB", (s.GetStateBytes()+1<<20-1)>>20, s.GetStateBytesMax()>>20), moment(s.GetStartTime()))
 		w.flush()
 		if len(s.GetListeners()) > 0 {
 			w.row()

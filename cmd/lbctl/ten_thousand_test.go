@@ -83,6 +83,7 @@ func TestA12TenThousandCertificates(t *testing.T) {
 	if after > before*3/2 {
 		t.Errorf("memory grew from %d MB to %d MB over 9 rotations", before>>20, after>>20)
 	}
+	carryMany(t, conn, address, manyHost(42))
 }
 
 func manyHost(i int) string { return fmt.Sprintf("h%d.example.test", i) }

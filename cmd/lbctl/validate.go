@@ -16,7 +16,7 @@ import (
 
 func (c *cli) validateCommand() *cobra.Command {
 	var paths []string
-	var errorFormat, against string
+	var against string
 	cmd := &cobra.Command{
 		Use:   "validate -f PATH",
 		Short: "Check documents, without a node or against what it has",
@@ -28,36 +28,26 @@ they are errors: it names a node (unix:PATH, or "cluster" for the one that other
   lbctl export >all.yaml; lbctl validate -f site/ --against all.yaml`,
 		Args: documentsOnly,
 		RunE: c.does(func(ctx context.Context, _ []string) error {
-			if errorFormat != "text" && errorFormat != "json" {
-				return fail(exitUsage, "unknown error format %q (text, json)", errorFormat)
-			}
 			source, err := c.read(paths)
 			if err != nil {
 				return err
 			}
 			found, err := c.validate(ctx, source, against)
 			if err != nil {
+				return c.refused(source, err)
+			}
+			if err := c.tell(source.Report(found)); err != nil {
 				return err
 			}
-			problems := source.Report(found)
-			if errorFormat == "json" {
-				c.stdout.Write(problemsValue(problems).IndentedJSON())
-				if document.Invalid(problems) {
-					return &failure{code: exitInvalid}
-				}
-				return nil
+			if !c.problems.collects() {
+				c.say("valid: %s", countOf(len(state.Resources(source.Document)), "resource"))
 			}
-			if err := c.tell(problems); err != nil {
-				return err
-			}
-			c.say("valid: %s", countOf(len(state.Resources(source.Document)), "resource"))
 			return nil
 		}),
 	}
 	filesFlag(cmd, &paths)
 	cmd.Flags().StringVar(&against, "against", "", "judge them as a change of: cluster, unix:PATH, or an exported file")
-	cmd.Flags().StringVar(&errorFormat, "error-format", "text", "text (on stderr) or json (on stdout)")
-	return cmd
+	return c.reportsProblems(cmd)
 }
 
 // validate judges a document alone, or against what a node or a file has.
@@ -142,24 +132,6 @@ func change(doc *lbdv1.Document) *raftv1.ChangeCommand {
 		ch.Upserts = append(ch.Upserts, &raftv1.StoredResource{Resource: r})
 	}
 	return ch
-}
-
-func problemsValue(problems []document.Problem) *document.Value {
-	var all []*document.Value
-	for _, p := range problems {
-		severity := "ERROR"
-		if p.Warning {
-			severity = "WARNING"
-		}
-		all = append(all, document.MapOf().
-			With("file", document.Text(p.Position.File)).
-			With("line", document.Number(p.Position.Line)).
-			With("column", document.Number(p.Position.Column)).
-			With("severity", document.Text(severity)).
-			With("field", document.Text(p.Field)).
-			With("message", document.Text(p.Message)))
-	}
-	return document.ListOf(all)
 }
 
 // countOf is a number of things, in words.

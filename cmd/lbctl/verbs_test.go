@@ -248,6 +248,7 @@ func TestHistoryOfNobody(t *testing.T) {
 func TestStatus(t *testing.T) {
 	answer := &lbdv1.SystemServiceGetStatusResponse{
 		Node: "n1", RaftRole: "leader", Engine: "epoll", StoredRevision: 7, ServedRevision: 6, StartTime: noon, BackendsUp: 1, BackendsTotal: 2,
+		StateBytes: 1<<20 + 1, StateBytesMax: 1 << 30,
 		Listeners: []*lbdv1.ListenerStatus{{Name: "https", Addresses: []string{"127.0.0.1:8443"}, Reason: "ADDRESS_IN_USE", Message: "used by nginx"}},
 	}
 	node := &fakeNode{
@@ -259,8 +260,8 @@ func TestStatus(t *testing.T) {
 		},
 	}
 	node.start(t)
-	table := "NODE  ROLE    STORED  SERVED  BACKENDS UP  CONNECTIONS  REQUESTS  ENGINE  STARTED\n" +
-		"n1    leader  7       6       1/2          0            0         epoll   2026-01-02T12:00:00Z\n" +
+	table := "NODE  ROLE    STORED  SERVED  BACKENDS UP  CONNECTIONS  REQUESTS  ENGINE  STATE       STARTED\n" +
+		"n1    leader  7       6       1/2          0            0         epoll   2/1024 MiB  2026-01-02T12:00:00Z\n" +
 		"\nLISTENER  ADDRESSES       PROGRAMMED  REASON          MESSAGE\nhttps     127.0.0.1:8443  false       ADDRESS_IN_USE  used by nginx\n"
 	lbctl("", "status").wants(t, 0, table, "")
 	// A count of nothing is a number, not a hole.

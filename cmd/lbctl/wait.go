@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"lbd/cluster/state"
 	lbdv1 "lbd/proto/lbd/v1"
 )
 
@@ -22,10 +23,14 @@ func waitFlag(cmd *cobra.Command, wait *string) {
 	cmd.Flags().Lookup("wait").NoOptDefVal = "served"
 }
 
-func checkWait(wait string, dryRun bool) error {
+func checkWait(wait string, dryRun bool) error { return checkWaitOf(wait, dryRun, forServed) }
+
+// checkWaitOf is checkWait for a verb that can wait for several things.
+func checkWaitOf(wait string, dryRun bool, kinds ...string) error {
+	known := slices.ContainsFunc(kinds, func(kind string) bool { return strings.EqualFold(kind, wait) })
 	switch {
-	case wait != "" && !strings.EqualFold(wait, forServed):
-		return fail(exitUsage, "--wait takes served, not %q", wait)
+	case wait != "" && !known:
+		return fail(exitUsage, "--wait takes %s, not %q", strings.Join(kinds, " or "), wait)
 	case wait != "" && dryRun:
 		return fail(exitUsage, "--dry-run stores nothing that --wait could wait for")
 	}
@@ -52,6 +57,21 @@ func (c *cli) wait(ctx context.Context, cl *client, revision int64) error {
 		return err
 	}
 	return w.verdict()
+}
+
+// waitHealthy waits, once a revision is served, until each of the pools has a backend that takes requests.
+func (c *cli) waitHealthy(ctx context.Context, cl *client, revision int64, pools []string) error {
+	for _, pool := range pools {
+		err := c.await(ctx, cl, state.Key{Kind: state.Pools, Name: pool}, conditionHealthy)
+		var f *failure
+		if errors.As(err, &f) && f.code == exitWaitTimedOut {
+			return fail(exitWaitTimedOut, "%w: revision %d is served", f, revision)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // follow reads one stream of progress to its end.

@@ -29,10 +29,17 @@ const (
 // appliance is one node at work: the control plane's state on one side, the data plane on the other. Only its run method
 // changes what the data plane serves.
 type appliance struct {
-	cfg  config
-	log  *slog.Logger
-	node *cluster.Node
-	keys keys
+	cfg   config
+	log   *slog.Logger
+	node  *cluster.Node
+	keys  keys
+	ports []port // this node's own, beside those of its listeners
+	// backups is nil where none are made by themselves, as in tests.
+	backups *backupKeeper
+	// own is nil where the log is somebody else's, as in tests.
+	own *ownLog
+	// control is nil where nothing but the socket is asked for, as in tests.
+	control *control
 
 	engine       *loop.Engine
 	access       *accessLog // nil: off
@@ -51,6 +58,7 @@ type appliance struct {
 	compiling state.Key // what a panic is blamed on
 	expiry    time.Time // when the next override ends; zero: none does
 
+	pulse       chan struct{}            // run takes what is sent here, to show that it is not stuck
 	view        atomic.Pointer[compiled] // what run serves now, for those who ask
 	started     time.Time
 	observation observation
@@ -89,6 +97,7 @@ func (a *appliance) run(ctx context.Context) {
 		case <-expired:
 			a.publish()
 		case <-happened:
+		case <-a.pulse:
 		case <-rebind.C:
 			a.retryListeners()
 		}
@@ -162,7 +171,7 @@ func (a *appliance) followNames() {
 	defer a.survive("following the names of backends")
 	moved := map[string]bool{}
 	for name, p := range a.current.pools {
-		if p.named && !slices.EqualFunc(p.places(a.resolver), p.backends, backend.samePlace) {
+		if p.named && !slices.EqualFunc(a.current.placesOf(p, a.resolver), p.backends, backend.samePlace) {
 			moved[name] = true
 		}
 	}
@@ -179,7 +188,7 @@ func (a *appliance) followNames() {
 		return
 	}
 	for name := range moved {
-		a.events.add("backend_resolved", "pools/"+name, placesOf(next.pools[name].backends))
+		a.events.add("backend_resolved", "pools/"+name, placesText(next.pools[name].backends))
 	}
 	a.server.SetTable(table)
 	next.table = table

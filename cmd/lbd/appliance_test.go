@@ -9,7 +9,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -23,7 +22,6 @@ import (
 	"lbd/cluster/state"
 	raftv1 "lbd/proto/lbd/raft/v1"
 	lbdv1 "lbd/proto/lbd/v1"
-	"lbd/tls/seal"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -377,15 +375,11 @@ func TestListenerNarrows(t *testing.T) {
 func TestCertificateThatCannotBeOpened(t *testing.T) {
 	r := newRig(t)
 	serial := r.ServedSerial("default")
-	mine := r.keys.sealer
-	other, err := seal.LoadOrCreate(filepath.Join(t.TempDir(), "seal.key"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.keys.sealer = other
+	mine := r.keys.ring
+	r.keys.ring = mustRing(t)
 	cert := &lbdv1.Certificate{Name: "default", Source: &lbdv1.Certificate_SelfSigned{SelfSigned: &lbdv1.CertificateSelfSigned{Hosts: []string{"localhost"}}}}
 	revision := r.propose(cert, respondRoute("default", 203, "https"))
-	r.keys.sealer = mine
+	r.keys.ring = mine
 	r.publish()
 	if got := r.refusals()["certificates/default"]; got.Revision != revision {
 		t.Errorf("refusals %v", r.refusals())
@@ -410,10 +404,10 @@ func TestPublishContainsPanics(t *testing.T) {
 	r.propose(httpListener("extra", taken))
 	r.publish()
 	revision := r.propose(cert, respondRoute("default", 203, "http"))
-	mine := r.keys.sealer
-	r.keys.sealer = nil
+	mine := r.keys.ring
+	r.keys.ring = nil
 	r.publish()
-	r.keys.sealer = mine
+	r.keys.ring = mine
 	whole := r.refusals()[""]
 	if whole.Revision != revision || !strings.Contains(whole.Reason, "panic") || r.Progress().Revision != revision-1 {
 		t.Errorf("progress %+v", r.Progress())
@@ -501,7 +495,7 @@ func TestMetrics(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer m.close()
-	m.serve(r.appliance)
+	m.serve(r.appliance, nil, nil)
 	var text string
 	deadline := time.Now().Add(10 * time.Second)
 	for counted := false; !counted; { // an exchange is counted when it has ended, which its client does not wait for
@@ -555,6 +549,6 @@ func TestMetricsAddressInUse(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	off.serve(nil)
+	off.serve(nil, nil, nil)
 	off.close()
 }

@@ -110,16 +110,23 @@ func networks(texts []string) []netip.Prefix {
 func (c *compiled) places() []netip.AddrPort {
 	var all []netip.AddrPort
 	for _, l := range c.listeners {
-		for _, address := range l.config.Addresses {
-			if strings.HasPrefix(address, ":") {
-				address = "[::]" + address
-			}
-			if p, err := netip.ParseAddrPort(address); err == nil && p.Port() != 0 {
-				all = append(all, netip.AddrPortFrom(p.Addr().Unmap(), p.Port()))
-			}
-		}
+		all = append(all, l.places()...)
 	}
 	slices.SortFunc(all, netip.AddrPort.Compare)
+	return all
+}
+
+// places are where a listener is.
+func (l listener) places() []netip.AddrPort {
+	var all []netip.AddrPort
+	for _, address := range l.config.Addresses {
+		if strings.HasPrefix(address, ":") {
+			address = "[::]" + address
+		}
+		if p, err := netip.ParseAddrPort(address); err == nil && p.Port() != 0 {
+			all = append(all, netip.AddrPortFrom(p.Addr().Unmap(), p.Port()))
+		}
+	}
 	return all
 }
 

@@ -22,6 +22,7 @@ import (
 // pool is a pool before its addresses are known: what DNS, trust bundles and overrides say comes in when it is served.
 type pool struct {
 	spec     *lbdv1.Pool
+	owner    string
 	named    bool          // DNS is asked for some of its backends
 	config   lb.PoolConfig // without backends and TLS
 	backends []backend     // as served last
@@ -31,6 +32,7 @@ type pool struct {
 // backend is one backend of a pool. Its key is what makes it the same backend after a change.
 type backend struct {
 	address string         // as configured, or as discovered
+	asked   string         // what DNS is asked for it; the address itself where there is nothing to ask, and where it was discovered
 	dial    netip.AddrPort // where it answers now; zero: nowhere yet
 	weight  int
 	backup  bool
@@ -81,7 +83,7 @@ func compilePool(s *raftv1.StoredResource) pool {
 		_, literal := parseLiteral(b.GetAddress())
 		return !literal
 	})
-	return pool{spec: p, named: named, config: c}
+	return pool{spec: p, owner: s.GetResource().GetOwner(), named: named, config: c}
 }
 
 // The defaults of a pool, as the resource model has them.
@@ -110,7 +112,7 @@ var sameSites = map[lbdv1.SameSite]string{
 
 // members are the pool's backends as DNS has them now, each with its check and what an operator has said of it.
 func (c *compiled) members(p pool, r *resolver, overrides map[string]override) []backend {
-	all, tlsKey := p.places(r), c.tlsKey(p.spec.GetTls())
+	all, tlsKey := c.placesOf(p, r), c.tlsKey(p.spec.GetTls())
 	ask := c.check(p.spec) // once: it may have a trust bundle to parse
 	for i := range all {
 		b := &all[i]
@@ -125,22 +127,48 @@ func (c *compiled) members(p pool, r *resolver, overrides map[string]override) [
 	return all
 }
 
-// places are where the pool's backends are now, and their shares.
-func (p pool) places(r *resolver) []backend {
+// placesOf are where a pool's backends are now, and their shares.
+func (c *compiled) placesOf(p pool, r *resolver) []backend {
 	var all []backend
 	for _, b := range p.spec.GetBackends() {
 		weight := 1
 		if b.Weight != nil {
 			weight = int(b.GetWeight())
 		}
-		all = append(all, backend{address: b.GetAddress(), dial: r.address(b.GetAddress()), weight: weight, backup: b.GetBackup()})
+		asked := c.asked(p, b.GetAddress())
+		all = append(all, backend{address: b.GetAddress(), asked: asked, dial: r.address(asked), weight: weight, backup: b.GetBackup()})
 	}
 	if d := p.spec.GetDiscovery(); d != nil {
-		for _, t := range r.discovered(discoveryOf(d)) {
-			all = append(all, backend{address: t.addr.String(), dial: t.addr, weight: t.weight, backup: t.backup})
+		for _, t := range r.discovered(c.discoveryOf(p)) {
+			all = append(all, backend{address: t.addr.String(), asked: t.addr.String(), dial: t.addr, weight: t.weight, backup: t.backup})
 		}
 	}
 	return all
+}
+
+// asked is what DNS is asked for a backend's address; an IP address is itself.
+func (c *compiled) asked(p pool, address string) string {
+	q, ok := parseQuestion(address)
+	if _, literal := parseLiteral(address); literal || !ok {
+		return address
+	}
+	q.within = c.within(p)
+	return q.String()
+}
+
+// discoveryOf is what DNS is asked for a pool that finds its backends.
+func (c *compiled) discoveryOf(p pool) question {
+	q := discoveryOf(p.spec.GetDiscovery())
+	q.within = c.within(p)
+	return q
+}
+
+// within is the owner whose bounds hold for what the names of a pool lead to; empty: none do.
+func (c *compiled) within(p pool) string {
+	if _, limited := c.bounds[p.owner]; limited {
+		return p.owner
+	}
+	return ""
 }
 
 // backendKey tells whether a backend is the same after a change: address and TLS. What its pool asks of it is no part of it: another
@@ -233,8 +261,8 @@ func (b backend) samePlace(other backend) bool {
 	return b.address == other.address && b.dial == other.dial && b.weight == other.weight && b.backup == other.backup
 }
 
-// placesOf says in words where backends are.
-func placesOf(backends []backend) string {
+// placesText says in words where backends are.
+func placesText(backends []backend) string {
 	var all []string
 	for _, b := range backends {
 		switch {

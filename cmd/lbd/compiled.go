@@ -22,6 +22,7 @@ type compiled struct {
 	routes       map[string]route
 	policies     map[string]routePolicy
 	addressLists map[string][]netip.Prefix
+	bounds       map[string][]netip.Prefix // by owner: where names of its backends may lead
 	overrides    overrides
 	settings     state.Settings // where backends may be
 	table        *lb.Table      // of the routes and pools
@@ -41,6 +42,7 @@ func newCompiled() *compiled {
 		routes:       map[string]route{},
 		policies:     map[string]routePolicy{},
 		addressLists: map[string][]netip.Prefix{},
+		bounds:       map[string][]netip.Prefix{},
 	}
 }
 
@@ -76,6 +78,8 @@ func (a *appliance) compileOne(next *compiled, clusterID string, k state.Key, st
 		next.policies[k.Name] = compilePolicy(stored, next.policies[k.Name])
 	case state.AddressLists:
 		next.addressLists[k.Name] = networks(stored.GetResource().GetAddressList().GetAddresses())
+	case state.Owners:
+		next.bounds[k.Name] = networks(stored.GetResource().GetOwnerBounds().GetAllowedBackendCidrs())
 	}
 	return err
 }
@@ -94,7 +98,7 @@ func (c *compiled) compileRules(touched []state.Key) {
 // affectedPools are those to be served anew: what they are made of has changed.
 func (c *compiled) affectedPools(touched []state.Key, moved map[string]bool) map[string]bool {
 	affected := maps.Clone(moved)
-	bundles, clientCertificates := map[string]bool{}, map[string]bool{}
+	bundles, clientCertificates, owners := map[string]bool{}, map[string]bool{}, map[string]bool{}
 	for _, k := range touched {
 		switch k.Kind {
 		case state.Pools:
@@ -103,14 +107,16 @@ func (c *compiled) affectedPools(touched []state.Key, moved map[string]bool) map
 			bundles[k.Name] = true
 		case state.Certificates:
 			clientCertificates[k.Name] = true
+		case state.Owners:
+			owners[k.Name] = true
 		}
 	}
-	if len(bundles)+len(clientCertificates) == 0 {
+	if len(bundles)+len(clientCertificates)+len(owners) == 0 {
 		return affected
 	}
 	for name, p := range c.pools {
 		t, o := p.spec.GetTls(), p.spec.GetHealthCheck().GetTlsOverride()
-		if bundles[t.GetTrustBundle()] || bundles[o.GetTrustBundle()] ||
+		if p.named && owners[p.owner] || bundles[t.GetTrustBundle()] || bundles[o.GetTrustBundle()] ||
 			clientCertificates[t.GetClientCertificate()] || clientCertificates[o.GetClientCertificate()] {
 			affected[name] = true
 		}
@@ -136,10 +142,10 @@ func (c *compiled) questions() map[string]bool {
 	out := map[string]bool{}
 	for _, p := range c.pools {
 		for _, b := range p.spec.GetBackends() {
-			out[b.GetAddress()] = true
+			out[c.asked(p, b.GetAddress())] = true
 		}
-		if d := p.spec.GetDiscovery(); d != nil {
-			out[discoveryOf(d).String()] = true
+		if p.spec.GetDiscovery() != nil {
+			out[c.discoveryOf(p).String()] = true
 		}
 	}
 	return out
@@ -156,6 +162,7 @@ func (c *compiled) clone() *compiled {
 		routes:       maps.Clone(c.routes),
 		policies:     maps.Clone(c.policies),
 		addressLists: maps.Clone(c.addressLists),
+		bounds:       maps.Clone(c.bounds),
 		overrides:    c.overrides,
 		settings:     c.settings,
 		table:        c.table,
@@ -178,6 +185,8 @@ func (c *compiled) remove(k state.Key) {
 		delete(c.policies, k.Name)
 	case state.AddressLists:
 		delete(c.addressLists, k.Name)
+	case state.Owners:
+		delete(c.bounds, k.Name)
 	}
 }
 
@@ -190,7 +199,8 @@ func (c *compiled) keys() []state.Key {
 	out = appendKeys(out, state.Pools, c.pools)
 	out = appendKeys(out, state.Routes, c.routes)
 	out = appendKeys(out, state.Policies, c.policies)
-	return appendKeys(out, state.AddressLists, c.addressLists)
+	out = appendKeys(out, state.AddressLists, c.addressLists)
+	return appendKeys(out, state.Owners, c.bounds)
 }
 
 func appendKeys[V any](out []state.Key, kind state.Kind, compiled map[string]V) []state.Key {

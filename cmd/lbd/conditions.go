@@ -68,7 +68,7 @@ func (a *appliance) discoveryProblem(p pool) string {
 	if d == nil {
 		return ""
 	}
-	problem := a.resolver.problem(discoveryOf(d).String())
+	problem := a.resolver.problem(a.view.Load().discoveryOf(p).String())
 	if problem == "" {
 		return ""
 	}

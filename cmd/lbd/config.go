@@ -3,13 +3,18 @@ package main
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"os"
+	"os/user"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"lbd/tls/seal"
 )
 
 // config is what the command line and the environment say; everything else is in the replicated state.
@@ -20,27 +25,42 @@ type config struct {
 	dev     bool
 	listen  map[string]string // listener name -> its address on this node
 	metrics string            // host:port or "off"
-	grace   time.Duration     // how long requests may take to end after SIGTERM
+	control string            // host:port or "off"
+	// advertise is how others reach the control port; empty: it is what it is bound to.
+	advertise   string
+	auditSyslog string        // path of a socket; empty: off
+	grace       time.Duration // how long requests may take to end after SIGTERM
 
 	accessLog       string // "off", "stdout" or a path
 	accessLogFormat logFormat
 
 	serveRevision int64 // 0: the newest
+
+	logLevel slog.Level
+
+	sealKey string // where the sealing keys are from; empty: seal.key in the data directory
 }
 
 // flags holds the command line before it is checked.
 type flags struct {
 	dataDir, node, metrics string
-	dev                    bool
-	listen                 []string
+
+	control, advertise, auditSyslog string
+
+	dev    bool
+	listen []string
 
 	accessLog, accessLogFormat string
 	serveRevision              int64
+
+	logLevel, sealKey string
 }
 
 const (
 	metricsDefault = "127.0.0.1:9090"
-	graceDefault   = 30 * time.Second
+	// controlDev is where a dev node has its control port unless told otherwise.
+	controlDev   = "127.0.0.1:7443"
+	graceDefault = 30 * time.Second
 )
 
 func runCommand() *cobra.Command {
@@ -74,15 +94,21 @@ func (f *flags) register(c *cobra.Command) {
 	c.Flags().StringVar(&f.node, "node", "", "this node's name (default: the host name)")
 	c.Flags().BoolVar(&f.dev, "dev", false, "begin with an embedded configuration on 127.0.0.1:8080 and :8443; no grace at the end")
 	c.Flags().StringArrayVar(&f.listen, "listen", nil, "NAME=HOST:PORT: where a listener is on this node (repeatable)")
-	c.Flags().StringVar(&f.metrics, "metrics", metricsDefault, "HOST:PORT of Prometheus metrics, or off")
+	c.Flags().StringVar(&f.control, "control", "", "HOST:PORT of the control port, for lbctl on other machines, or off: then there is the socket alone (default with --dev 127.0.0.1:7443; else required)")
+	c.Flags().StringVar(&f.advertise, "advertise", "", "HOST:PORT by which others reach the control port (default: --control)")
+	c.Flags().StringVar(&f.metrics, "metrics", metricsDefault, "HOST:PORT of Prometheus metrics, or off; on another than a loopback address with TLS, for a viewer's token")
+	c.Flags().StringVar(&f.auditSyslog, "audit-syslog", "", "PATH of a syslog socket that gets a copy of each refused call, for example /dev/log")
 	c.Flags().StringVar(&f.accessLog, "access-log", "off", "stdout, off or PATH; a file that is moved away is opened anew within a second")
 	c.Flags().StringVar(&f.accessLogFormat, "access-log-format", "json", "json, common or combined")
+	c.Flags().StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error: how much the node's own log (stderr) says; `lbctl logs --level` changes it while the node runs")
+	c.Flags().StringVar(&f.sealKey, "seal-key", "", "where the sealing keys are from: file:PATH, credential:NAME (systemd's) or command:CMD, which prints them (default: seal.key in the data directory)")
 	c.Flags().Int64Var(&f.serveRevision, "serve-revision", 0, "serve this revision until a newer one than the newest is applied: the way out where the newest does harm")
 }
 
-// fromEnvironment fills in what the command line does not say.
+// fromEnvironment fills in what the command line does not say. It tells all that is wrong with it.
 func (f *flags) fromEnvironment(c *cobra.Command, lookup func(string) (string, bool)) error {
-	for _, name := range []string{"data-dir", "node", "dev", "listen", "metrics", "access-log", "access-log-format", "serve-revision"} {
+	var errs []error
+	for _, name := range []string{"data-dir", "node", "dev", "listen", "control", "advertise", "metrics", "audit-syslog", "access-log", "access-log-format", "log-level", "seal-key", "serve-revision"} {
 		key := "LBD_" + strings.ToUpper(strings.ReplaceAll(name, "-", "_"))
 		value, ok := lookup(key)
 		if !ok || c.Flags().Changed(name) {
@@ -94,49 +120,114 @@ func (f *flags) fromEnvironment(c *cobra.Command, lookup func(string) (string, b
 		}
 		for _, v := range values {
 			if err := c.Flags().Set(name, v); err != nil {
-				return fmt.Errorf("%s: %w", key, err)
+				errs = append(errs, fmt.Errorf("%s: %w", key, err))
 			}
 		}
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
+// config checks all that is said, and tells all that is wrong with it: one error each, joined.
 func (f *flags) config() (config, error) {
-	cfg := config{dev: f.dev, node: f.node, listen: map[string]string{}, metrics: f.metrics, grace: graceDefault, serveRevision: f.serveRevision}
-	if cfg.serveRevision < 0 {
-		return cfg, fmt.Errorf("--serve-revision %d: want the number of a revision, as `lbctl history` lists them", cfg.serveRevision)
+	cfg := config{
+		dev: f.dev, node: f.node, listen: map[string]string{}, metrics: f.metrics, grace: graceDefault,
+		auditSyslog: f.auditSyslog, sealKey: f.sealKey,
 	}
 	if cfg.dev {
 		cfg.grace = 0
 	}
-	if err := cfg.setNode(); err != nil {
-		return cfg, err
+	return cfg, errors.Join(
+		cfg.setServeRevision(f.serveRevision),
+		cfg.setNode(),
+		cfg.setAccessLog(f.accessLog, f.accessLogFormat),
+		cfg.setDirs(f.dataDir),
+		cfg.setListen(f.listen),
+		cfg.checkMetrics(),
+		cfg.setLogLevel(f.logLevel),
+		cfg.checkSealKey(),
+		cfg.setControl(f.control, f.advertise),
+	)
+}
+
+func (c *config) setServeRevision(revision int64) error {
+	if c.serveRevision = revision; revision < 0 {
+		return fmt.Errorf("--serve-revision %d: want the number of a revision, as `lbctl history` lists them", revision)
 	}
-	if err := cfg.setAccessLog(f.accessLog, f.accessLogFormat); err != nil {
-		return cfg, err
-	}
-	if err := cfg.setDirs(f.dataDir); err != nil {
-		return cfg, err
-	}
-	for _, l := range f.listen {
+	return nil
+}
+
+func (c *config) setListen(listen []string) error {
+	var errs []error
+	for _, l := range listen {
 		name, address, ok := strings.Cut(l, "=")
 		if !ok || name == "" {
-			return cfg, fmt.Errorf("--listen %q: want NAME=HOST:PORT, for example https=127.0.0.1:8443", l)
+			errs = append(errs, fmt.Errorf("--listen %q: want NAME=HOST:PORT, for example https=127.0.0.1:8443", l))
+			continue
 		}
 		if err := checkAddress(address); err != nil {
-			return cfg, fmt.Errorf("--listen %s: %w", l, err)
+			errs = append(errs, fmt.Errorf("--listen %s: %w", l, err))
+			continue
 		}
-		if first, twice := cfg.listen[name]; twice {
-			return cfg, fmt.Errorf("--listen %s: listener %s is given %s already", l, name, first)
+		if first, twice := c.listen[name]; twice {
+			errs = append(errs, fmt.Errorf("--listen %s: listener %s is given %s already", l, name, first))
+			continue
 		}
-		cfg.listen[name] = address
+		c.listen[name] = address
 	}
-	if cfg.metrics != "off" {
-		if err := checkLoopback(cfg.metrics); err != nil {
-			return cfg, fmt.Errorf("--metrics %s: %w", cfg.metrics, err)
-		}
+	return errors.Join(errs...)
+}
+
+func (c *config) checkMetrics() error {
+	if c.metrics == "off" {
+		return nil
 	}
-	return cfg, nil
+	if err := checkAddress(c.metrics); err != nil {
+		return fmt.Errorf("--metrics %s: %w", c.metrics, err)
+	}
+	return nil
+}
+
+func (c *config) setLogLevel(word string) (err error) {
+	c.logLevel, err = parseLogLevel(word)
+	return err
+}
+
+func (c *config) checkSealKey() error {
+	if _, err := seal.ParseSource(c.sealKey, sealKeyFile); err != nil {
+		return fmt.Errorf("--seal-key: %w", err)
+	}
+	return nil
+}
+
+// setControl checks where the control port is, and that others can know it.
+func (c *config) setControl(control, advertise string) error {
+	if c.control, c.advertise = control, advertise; control == "" && c.dev {
+		c.control = controlDev
+	}
+	switch {
+	case c.control == "":
+		return errors.New("--control is missing: want HOST:PORT for lbctl on other machines, for example 10.0.0.1:7443, or off for the control socket alone")
+	case c.control == "off" && advertise != "":
+		return fmt.Errorf("--advertise %s: there is no control port with --control off", advertise)
+	case c.control == "off":
+		return nil
+	}
+	if err := checkAddress(c.control); err != nil {
+		return fmt.Errorf("--control %s: %w", c.control, err)
+	}
+	if advertise == "" {
+		if host, _, _ := net.SplitHostPort(c.control); wildcard(host) {
+			return fmt.Errorf("--control %s: that is every address of this machine: say by --advertise HOST:PORT which one others reach", c.control)
+		}
+		return nil
+	}
+	if err := checkAddress(advertise); err != nil {
+		return fmt.Errorf("--advertise %s: %w", advertise, err)
+	}
+	if host, _, _ := net.SplitHostPort(advertise); wildcard(host) {
+		return fmt.Errorf("--advertise %s: that is no address that others could reach", advertise)
+	}
+	return nil
 }
 
 func (c *config) setAccessLog(where, format string) error {
@@ -164,6 +255,30 @@ func (c *config) setNode() error {
 	return nil
 }
 
+// The machine's own node, whoever it runs as: others than its user call by this socket.
+const (
+	machineDir    = "/var/lib/lbd"
+	machineSocket = "/run/lbd/control.sock"
+	machineGroup  = "lbd"
+)
+
+// socketGroup is whom the control socket is shared with: the machine's own with the members of group lbd, if there is one; no other
+// socket with anybody (0).
+func (c *config) socketGroup() uint32 {
+	if c.socket != machineSocket {
+		return 0
+	}
+	group, err := user.LookupGroup(machineGroup)
+	if err != nil {
+		return 0
+	}
+	gid, err := strconv.ParseUint(group.Gid, 10, 32)
+	if err != nil {
+		return 0
+	}
+	return uint32(gid)
+}
+
 // setDirs puts the control socket where lbctl looks for it.
 func (c *config) setDirs(dataDir string) error {
 	root := os.Geteuid() == 0
@@ -174,8 +289,11 @@ func (c *config) setDirs(dataDir string) error {
 			return err
 		}
 		c.dataDir, c.socket = abs, filepath.Join(abs, "control.sock")
+		if abs == machineDir {
+			c.socket = machineSocket
+		}
 	case root:
-		c.dataDir, c.socket = "/var/lib/lbd", "/run/lbd/control.sock"
+		c.dataDir, c.socket = machineDir, machineSocket
 	default:
 		state, err := xdgState()
 		if err != nil {
@@ -211,15 +329,9 @@ func checkAddress(address string) error {
 	return nil
 }
 
-var errNotLoopback = errors.New("metrics are served in the clear: only on a loopback address, for example 127.0.0.1:9090")
-
-func checkLoopback(address string) error {
-	if err := checkAddress(address); err != nil {
-		return err
-	}
+// isLoopback tells whether only this machine reaches an address. A name counts as what it is by convention.
+func isLoopback(address string) bool {
 	host, _, _ := net.SplitHostPort(address)
-	if ip := net.ParseIP(host); host != "localhost" && (ip == nil || !ip.IsLoopback()) {
-		return errNotLoopback
-	}
-	return nil
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
 }

@@ -19,7 +19,12 @@ func parse(t *testing.T, env map[string]string, args ...string) (config, error) 
 	if err := c.ParseFlags(args); err != nil {
 		return config{}, err
 	}
-	err := f.fromEnvironment(c, func(key string) (string, bool) { v, ok := env[key]; return v, ok })
+	err := f.fromEnvironment(c, func(key string) (string, bool) {
+		if v, ok := env[key]; ok || key != "LBD_CONTROL" {
+			return v, ok
+		}
+		return "off", true
+	})
 	if err != nil {
 		return config{}, err
 	}
@@ -43,6 +48,36 @@ func TestConfig(t *testing.T) {
 	}
 	if cfg, err = parse(t, nil, "--data-dir", dir, "--dev"); err != nil || cfg.grace != 0 || cfg.metrics != metricsDefault || cfg.node == "" {
 		t.Errorf("dev: %+v, %v", cfg, err)
+	}
+}
+
+func TestConfigOfTheControlPort(t *testing.T) {
+	for _, c := range []struct {
+		args               []string
+		control, advertise string
+	}{
+		{[]string{"--dev", "--control", ""}, "127.0.0.1:7443", ""},
+		{[]string{"--control", "off"}, "off", ""},
+		{[]string{"--dev", "--control", "off"}, "off", ""},
+		{[]string{"--control", "10.0.0.1:7443"}, "10.0.0.1:7443", ""},
+		{[]string{"--control", ":7443", "--advertise", "edge-1.example.com:7443"}, ":7443", "edge-1.example.com:7443"},
+	} {
+		cfg, err := parse(t, nil, append([]string{"--data-dir", t.TempDir()}, c.args...)...)
+		if err != nil || cfg.control != c.control || cfg.advertise != c.advertise {
+			t.Errorf("%v: control %q, advertise %q, %v", c.args, cfg.control, cfg.advertise, err)
+		}
+	}
+}
+
+// The machine's own node has its socket where everybody looks for it, whoever it runs as; another one has its own to itself.
+func TestConfigOfTheSocket(t *testing.T) {
+	cfg, err := parse(t, nil, "--data-dir", "/var/lib/lbd")
+	if err != nil || cfg.socket != "/run/lbd/control.sock" {
+		t.Errorf("socket %s, %v", cfg.socket, err)
+	}
+	dir := t.TempDir()
+	if cfg, err = parse(t, nil, "--data-dir", dir); err != nil || cfg.socket != filepath.Join(dir, "control.sock") || cfg.socketGroup() != 0 {
+		t.Errorf("socket %s for group %d, %v", cfg.socket, cfg.socketGroup(), err)
 	}
 }
 
@@ -81,15 +116,22 @@ func TestConfigRefused(t *testing.T) {
 		{"no port", nil, []string{"--listen", "http=127.0.0.1"}, "missing port"},
 		{"port too high", nil, []string{"--listen", "http=127.0.0.1:99999"}, "invalid port"},
 		{"listener twice", nil, []string{"--listen", "http=:80", "--listen", "http=:81"}, "listener http is given :80 already"},
-		{"open metrics", nil, []string{"--metrics", "0.0.0.0:9090"}, "only on a loopback address"},
-		{"metrics everywhere", nil, []string{"--metrics", ":9090"}, "only on a loopback address"},
-		{"metrics by name", nil, []string{"--metrics", "example.com:9090"}, "only on a loopback address"},
+		{"no control port", nil, []string{"--control", ""}, "--control is missing"},
+		{"no port of the control port", nil, []string{"--control", "10.0.0.1"}, "want HOST:PORT"},
+		{"control port everywhere", nil, []string{"--control", "0.0.0.0:7443"}, "by --advertise HOST:PORT"},
+		{"control port everywhere by IPv6", nil, []string{"--control", "[::]:7443"}, "by --advertise HOST:PORT"},
+		{"control port without a host", nil, []string{"--control", ":7443"}, "by --advertise HOST:PORT"},
+		{"advertised everywhere", nil, []string{"--control", ":7443", "--advertise", "0.0.0.0:7443"}, "no address that others could reach"},
+		{"advertised without a port", nil, []string{"--control", ":7443", "--advertise", "edge-1"}, "--advertise edge-1"},
+		{"advertised for nothing", nil, []string{"--control", "off", "--advertise", "edge-1:7443"}, "there is no control port"},
 		{"no metrics address", map[string]string{"LBD_METRICS": ""}, nil, "want HOST:PORT"},
 		{"slash in the node", nil, []string{"--node", "a/b"}, "--node"},
 		{"long node", nil, []string{"--node", strings.Repeat("n", 64)}, "at most 63"},
 		{"node in letters of another script", nil, []string{"--node", "köln"}, "ASCII"},
 		{"dev from the environment", map[string]string{"LBD_DEV": "maybe"}, nil, "LBD_DEV"},
 		{"log format", nil, []string{"--access-log-format", "xml"}, "want json, common or combined"},
+		{"log level", nil, []string{"--log-level", "INFO"}, "want debug, info, warn or error"},
+		{"log level of the environment", map[string]string{"LBD_LOG_LEVEL": "loud"}, nil, `--log-level "loud"`},
 		{"no log", map[string]string{"LBD_ACCESS_LOG": ""}, nil, "want stdout, off or PATH"},
 		{"listener from the environment", map[string]string{"LBD_LISTEN": "nothing"}, nil, "want NAME=HOST:PORT"},
 	} {
@@ -117,10 +159,25 @@ func TestExitCodes(t *testing.T) {
 		{2, []string{"run", "--frob"}},
 		{2, []string{"run", "--listen", "x"}},
 		{2, []string{"version", "x"}},
-		{1, []string{"run", "--data-dir", file, "--metrics", "off"}},
+		{2, []string{"run", "--data-dir", file, "--metrics", "off", "--control", ""}},
+		{1, []string{"run", "--data-dir", file, "--metrics", "off", "--control", "off"}},
 	} {
 		if got := run(c.args); got != c.want {
 			t.Errorf("lbd %v: exit code %d, want %d", c.args, got, c.want)
+		}
+	}
+}
+
+// What is wrong is told at once, each on a line of its own.
+func TestConfigTellsAll(t *testing.T) {
+	_, err := parse(t, nil, "--data-dir", t.TempDir(), "--listen", "x", "--listen", "y", "--metrics", "z", "--seal-key", "q", "--log-level", "", "--serve-revision", "-1")
+	if err == nil {
+		t.Fatal("no error")
+	}
+	lines := strings.Split(err.Error(), "\n")
+	for i, want := range []string{"--serve-revision -1", `--listen "x"`, `--listen "y"`, "--metrics z", `--log-level ""`, "--seal-key: "} {
+		if i >= len(lines) || !strings.HasPrefix(lines[i], want) {
+			t.Errorf("line %d of %q, want %s", i, lines, want)
 		}
 	}
 }

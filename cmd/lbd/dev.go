@@ -57,6 +57,7 @@ func devResources() []*lbdv1.Resource {
 func devChange(k keys, clusterID string, now time.Time) (*raftv1.ChangeCommand, error) {
 	change := &raftv1.ChangeCommand{
 		Owner: state.OwnerDev, Author: "lbd", Time: timestamppb.New(now), Message: "the embedded dev configuration", RequestId: "lbd-dev",
+		Origin: &raftv1.Origin{Source: "lbd", Method: "start"},
 	}
 	for _, r := range devResources() {
 		stored := &raftv1.StoredResource{Resource: r}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"maps"
 	"net"
 	"net/netip"
 	"slices"
@@ -18,11 +19,12 @@ import (
 const discoveredMax = 1000
 
 // question is what is asked of DNS. As a key it is written as backends are, "host:port", or with a word before it for a discovery:
-// "all host:port", "srv _http._tcp.example.com".
+// "all host:port", "srv _http._tcp.example.com"; and with the owner whose bounds the answers have to keep: "host:port for shop".
 type question struct {
-	kind questionKind
-	host string
-	port uint16
+	kind   questionKind
+	host   string
+	port   uint16
+	within string // owner; empty: no bounds
 }
 
 type questionKind string
@@ -34,26 +36,37 @@ const (
 )
 
 func (q question) String() string {
-	switch q.kind {
-	case service:
-		return string(q.kind) + " " + q.host
-	case allAddresses:
-		return string(q.kind) + " " + net.JoinHostPort(q.host, strconv.Itoa(int(q.port)))
+	text := net.JoinHostPort(q.host, strconv.Itoa(int(q.port)))
+	if q.kind == service {
+		text = q.host
 	}
-	return net.JoinHostPort(q.host, strconv.Itoa(int(q.port)))
+	if q.kind != oneAddress {
+		text = string(q.kind) + " " + text
+	}
+	if q.within != "" {
+		text += " for " + q.within
+	}
+	return text
 }
 
 func parseQuestion(text string) (question, bool) {
+	text, within, _ := strings.Cut(text, " for ")
 	kind, rest, is := strings.Cut(text, " ")
 	if !is {
 		kind, rest = "", text
 	}
 	if questionKind(kind) == service {
-		return question{kind: service, host: rest}, true
+		return question{kind: service, host: rest, within: within}, true
 	}
 	host, port, err := net.SplitHostPort(rest)
 	n, perr := strconv.ParseUint(port, 10, 16)
-	return question{kind: questionKind(kind), host: host, port: uint16(n)}, err == nil && perr == nil
+	return question{kind: questionKind(kind), host: host, port: uint16(n), within: within}, err == nil && perr == nil
+}
+
+// anywhere is the question without bounds.
+func (q question) anywhere() question {
+	q.within = ""
+	return q
 }
 
 // discoveryOf is the question that a pool's discovery asks.
@@ -156,15 +169,29 @@ func (q question) chosen(found []discovered) []discovered {
 // rules are where backends may be: where a document may name one, and nowhere a request would come back to this node.
 type rules struct {
 	state.Settings
-	listeners []netip.AddrPort // an unspecified address is every one of the machine
-	local     func(netip.Addr) bool
+	own    []netip.AddrPort          // this node's listeners and its own ports; an unspecified address is every one of the machine
+	bounds map[string][]netip.Prefix // of owners, where those have any
+	local  func(netip.Addr) bool
 }
 
-// circles reports whether a listener of this node is at an address.
+func (r rules) same(other rules) bool {
+	return r.Settings == other.Settings && slices.Equal(r.own, other.own) && maps.EqualFunc(r.bounds, other.bounds, slices.Equal[[]netip.Prefix])
+}
+
+// circles reports whether this node itself is at an address.
 func (r rules) circles(a netip.AddrPort) bool {
-	return slices.ContainsFunc(r.listeners, func(l netip.AddrPort) bool {
-		return l.Port() == a.Port() && (l.Addr() == a.Addr() || l.Addr().IsUnspecified() && (a.Addr().IsLoopback() || r.local(a.Addr())))
-	})
+	return slices.ContainsFunc(r.own, func(own netip.AddrPort) bool { return covers(own, a, r.local) })
+}
+
+// inside reports whether an address keeps the bounds of an owner.
+func (r rules) inside(owner string, ip netip.Addr) bool {
+	bounds, limited := r.bounds[owner]
+	return !limited || slices.ContainsFunc(bounds, func(p netip.Prefix) bool { return p.Contains(ip) })
+}
+
+// covers reports whether what is bound to an address answers at another.
+func covers(bound, at netip.AddrPort, local func(netip.Addr) bool) bool {
+	return bound.Port() == at.Port() && (bound.Addr() == at.Addr() || bound.Addr().IsUnspecified() && (at.Addr().IsLoopback() || local(at.Addr())))
 }
 
 // isLocal asks the kernel each time: addresses move between machines.
@@ -176,15 +203,12 @@ func isLocal(ip netip.Addr) bool {
 	})
 }
 
-// allowed leaves out what the rules forbid.
-func allowed(found []discovered, rules rules) []discovered {
+// allowed leaves out what the rules forbid the pools of an owner.
+func allowed(found []discovered, rules rules, owner string) []discovered {
 	var out []discovered
 	for _, d := range found {
 		ip := d.addr.Addr()
-		switch {
-		case ip.IsLoopback() && !rules.AllowLoopbackBackends, ip.IsLinkLocalUnicast() && !rules.AllowLinkLocalBackends, ip.IsUnspecified(), ip.IsMulticast(),
-			rules.circles(d.addr):
-		default:
+		if rules.Forbids(ip) == "" && state.OneMachine(ip) && !rules.circles(d.addr) && rules.inside(owner, ip) {
 			out = append(out, d)
 		}
 	}

@@ -13,7 +13,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"lbd/cluster/state"
 	lbdv1 "lbd/proto/lbd/v1"
 )
 
@@ -66,6 +65,7 @@ func TestQuestionText(t *testing.T) {
 	for _, q := range []question{
 		{host: "b.test", port: 80}, {kind: allAddresses, host: "b.test", port: 65535}, {kind: service, host: "_http._tcp.b.test"},
 		discoveryOf(&lbdv1.Discovery{Host: "b.test", Port: 80}), discoveryOf(&lbdv1.Discovery{Srv: "_http._tcp.b.test"}),
+		{host: "b.test", port: 80, within: "shop"}, {kind: allAddresses, host: "2001:db8::1", port: 1, within: "shop"}, {kind: service, host: "_http._tcp.b.test", within: "shop"},
 	} {
 		if back, ok := parseQuestion(q.String()); !ok || back != q {
 			t.Errorf("%+v is written %q, which is read as %+v", q, q, back)
@@ -83,7 +83,7 @@ func TestDiscoverAll(t *testing.T) {
 		const q = "all b.test:80"
 		in := map[string]bool{q: true}
 		world.set("b.test", "2001:db8::1", "10.0.0.2", "10.0.0.1", "10.0.0.2")
-		r.keep(in, state.Settings{})
+		r.keep(in, rules{})
 		finds(t, r, q, "10.0.0.1:80 1, 10.0.0.2:80 1, [2001:db8::1]:80 1")
 
 		world.set("b.test", "10.0.0.1", "10.0.0.3", "127.0.0.1", "0.0.0.0", "224.0.0.1", "::ffff:127.0.0.1")
@@ -126,7 +126,7 @@ func TestDiscoverOurselves(t *testing.T) {
 		r.local = func(ip netip.Addr) bool { return ip == netip.MustParseAddr("10.0.0.5") }
 		world.set("b.test", "10.0.0.1", "10.0.0.5", "10.0.0.7")
 		world.set("c.test", "10.0.0.5", "10.0.0.7")
-		r.keep(in, state.Settings{}, netip.MustParseAddrPort("[::]:443"), netip.MustParseAddrPort("10.0.0.7:8443"))
+		r.keep(in, rules{own: []netip.AddrPort{netip.MustParseAddrPort("[::]:443"), netip.MustParseAddrPort("10.0.0.7:8443")}})
 		finds(t, r, q, "10.0.0.1:443 1, 10.0.0.7:443 1")
 		wants(t, r, "c.test:8443", "10.0.0.5:8443")
 		world.set("c.test", "10.0.0.7")
@@ -134,7 +134,7 @@ func TestDiscoverOurselves(t *testing.T) {
 		if p := r.problem("c.test:8443"); !strings.Contains(p, "a listener of this node") || !strings.Contains(p, "10.0.0.7") {
 			t.Errorf("problem %q", p)
 		}
-		r.keep(in, state.Settings{}, netip.MustParseAddrPort("10.0.0.1:443")) // the listeners have moved
+		r.keep(in, rules{own: []netip.AddrPort{netip.MustParseAddrPort("10.0.0.1:443")}}) // the listeners have moved
 		synctest.Wait()
 		finds(t, r, q, "10.0.0.5:443 1, 10.0.0.7:443 1")
 		wants(t, r, "c.test:8443", "10.0.0.7:8443")
@@ -169,7 +169,7 @@ func TestDiscoverService(t *testing.T) {
 			&net.SRV{Target: "one.test.", Port: 8080, Priority: 10, Weight: 60000},
 			&net.SRV{Target: "two.test.", Port: 81, Priority: 10, Weight: 0},
 			&net.SRV{Target: "old.test.", Port: 82, Priority: 20, Weight: 5})
-		r.keep(in, state.Settings{})
+		r.keep(in, rules{})
 		const all = "10.0.0.1:8080 256, 10.0.0.2:81 1, 10.0.0.3:81 1, 10.0.0.9:82 5 backup"
 		finds(t, r, q, all)
 
@@ -211,7 +211,7 @@ func TestDiscoverServiceInPart(t *testing.T) {
 			return []netip.Addr{netip.MustParseAddr("10.0.0.2")}, fault
 		}
 		fails(&net.DNSError{Err: "server misbehaving", IsTemporary: true})
-		r.keep(map[string]bool{q: true}, state.Settings{})
+		r.keep(map[string]bool{q: true}, rules{})
 		finds(t, r, q, "10.0.0.1:80 1") // some are better than none
 		if p := r.problem(q); !strings.Contains(p, "misbehaving") {
 			t.Errorf("problem %q", p)

@@ -30,7 +30,9 @@ func (a *appliance) Doctor(context.Context) []*lbdv1.Finding {
 	var out []*lbdv1.Finding
 	out = append(out, openFiles(loop.OpenFiles()))
 	out = append(out, a.reuse()...)
-	out = append(out, buildFinding(buildSettings()), a.processors())
+	out = append(out, buildFinding(buildSettings()), a.processors(), memoryFinding(debug.SetMemoryLimit(-1), heldMemory()))
+	s := a.node.State()
+	out = append(out, stateFinding(s.Usage().Total(), s.StateBytes()))
 	out = append(out, a.unnamed())
 	out = append(out, a.rsaOnly()...)
 	out = append(out, a.ending(time.Now())...)

@@ -22,9 +22,11 @@ var policy = map[string]struct {
 	"proto/lbd/v1":      {nil, protobuf},
 	"proto/lbd/raft/v1": {protos, protobuf},
 
-	"cluster/state": {protos, append([]string{"github.com/hashicorp/go-immutable-radix/v2"}, protobuf...)},
-	"cluster":       {append([]string{"cluster/state"}, protos...), append([]string{"github.com/hashicorp/raft", "github.com/hashicorp/go-hclog", "go.etcd.io/bbolt", "github.com/klauspost/compress/zstd"}, protobuf...)},
-	"cluster/rpc":   {append([]string{"cluster", "cluster/state"}, protos...), protobuf},
+	"cluster/state":   {protos, append([]string{"github.com/hashicorp/go-immutable-radix/v2"}, protobuf...)},
+	"cluster":         {append([]string{"cluster/state"}, protos...), append([]string{"github.com/hashicorp/raft", "github.com/hashicorp/go-hclog", "go.etcd.io/bbolt", "github.com/klauspost/compress/zstd"}, protobuf...)},
+	"cluster/journal": {protos, protobuf},
+	"cluster/backup":  {protos, append([]string{"filippo.io/age", "github.com/klauspost/compress/zstd"}, protobuf...)},
+	"cluster/rpc":     {append([]string{"cluster", "cluster/backup", "cluster/state"}, protos...), protobuf},
 
 	"lb/loop":     {nil, []string{"golang.org/x/sys/unix"}},
 	"lb/http1":    {nil, nil},
@@ -37,8 +39,8 @@ var policy = map[string]struct {
 	"tls/tlstest": {nil, nil},
 	"health":      {nil, nil},
 
-	"cmd/lbd":            {append([]string{"cluster", "cluster/rpc", "cluster/state", "lb", "lb/loop", "tls", "tls/seal", "health"}, protos...), append([]string{"github.com/spf13/cobra", "github.com/prometheus/client_golang"}, protobuf...)},
-	"cmd/lbctl":          {append([]string{"cluster/state", "cmd/lbctl/document"}, protos...), append([]string{"github.com/spf13/cobra"}, protobuf...)},
+	"cmd/lbd":            {append([]string{"cluster", "cluster/backup", "cluster/journal", "cluster/rpc", "cluster/state", "lb", "lb/loop", "tls", "tls/seal", "health"}, protos...), append([]string{"github.com/spf13/cobra", "github.com/prometheus/client_golang"}, protobuf...)},
+	"cmd/lbctl":          {append([]string{"cluster/backup", "cluster/state", "cmd/lbctl/document", "tls/seal"}, protos...), append([]string{"github.com/spf13/cobra"}, protobuf...)},
 	"cmd/lbctl/document": {append([]string{"cluster/state"}, protos...), append([]string{"go.yaml.in/yaml/v3"}, protobuf...)},
 
 	"bench/stats":   {nil, nil},
@@ -47,6 +49,7 @@ var policy = map[string]struct {
 	"bench/load":    {[]string{"bench/backend", "bench/stats"}, []string{"golang.org/x/sys/unix"}},
 	"bench/lab":     {[]string{"bench/backend", "bench/load", "bench/plot", "bench/stats"}, []string{"golang.org/x/sys/unix"}},
 	"bench/node":    {nil, nil},
+	"bench/big":     {[]string{"bench/node"}, nil},
 	"bench/idle":    {[]string{"bench/node"}, nil},
 	"bench/slow":    {[]string{"bench/node"}, nil},
 }

@@ -17,8 +17,8 @@ import (
 
 // keys makes, checks, seals and opens key pairs: the control plane's rpc.Keys over tlsterm and seal.
 type keys struct {
-	sealer *seal.Sealer
-	now    func() time.Time
+	ring *seal.Ring
+	now  func() time.Time
 }
 
 func (k keys) ParsePEM(chain, key []byte) (rpc.KeyPair, error) {
@@ -43,7 +43,7 @@ func (k keys) SelfSigned(hosts []string, keyType lbdv1.KeyType) (rpc.KeyPair, er
 }
 
 func (k keys) Seal(clusterID, certificate string, publicKeySHA256, key []byte) ([]byte, error) {
-	return k.sealer.Seal(binding(clusterID, certificate, publicKeySHA256), key), nil
+	return k.ring.Sealer().Seal(binding(clusterID, certificate, publicKeySHA256), key), nil
 }
 
 func publicKeySHA256(pair rpc.KeyPair) ([]byte, error) {
@@ -60,7 +60,10 @@ func publicKeySHA256(pair rpc.KeyPair) ([]byte, error) {
 
 // open makes a stored certificate servable.
 func (k keys) open(clusterID, name string, m *raftv1.CertificateMaterial) (*tlsterm.Certificate, error) {
-	key, err := k.sealer.Open(binding(clusterID, name, m.GetPublicKeySha256()), m.GetSealedKey())
+	if len(m.GetSealedKey()) == 0 {
+		return nil, errors.New("its key was purged")
+	}
+	key, err := k.ring.Sealer().Open(binding(clusterID, name, m.GetPublicKeySha256()), m.GetSealedKey())
 	if err != nil {
 		return nil, err
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 )
@@ -13,7 +14,7 @@ func main() {
 	os.Exit(run(os.Args[1:]))
 }
 
-// run is main with an exit code: 0 ended as asked, 1 could not start or failed, 2 used wrongly.
+// run is main with an exit code: 0 ended as asked, 1 could not start or failed, or a check has found something, 2 used wrongly.
 func run(args []string) int {
 	root := command()
 	root.SetArgs(args)
@@ -22,8 +23,13 @@ func run(args []string) int {
 	switch {
 	case err == nil:
 		return 0
+	case errors.Is(err, errFound):
+		return 1
 	case errors.As(err, &usage):
-		fmt.Fprintf(os.Stderr, "lbd: %v\nsee `%s --help`\n", err, usage.command)
+		for line := range strings.Lines(err.Error()) {
+			fmt.Fprintf(os.Stderr, "lbd: %s\n", strings.TrimSuffix(line, "\n"))
+		}
+		fmt.Fprintf(os.Stderr, "see `%s --help`\n", usage.command)
 		return 2
 	default:
 		fmt.Fprintf(os.Stderr, "lbd: %v\n", err)
@@ -56,7 +62,7 @@ func command() *cobra.Command {
 	}
 	root.RunE = func(c *cobra.Command, _ []string) error { return c.Help() }
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error { return usageError{c.CommandPath(), err} })
-	root.AddCommand(runCommand(), versionCommand())
+	root.AddCommand(runCommand(), checkCommand(), versionCommand())
 	return root
 }
 

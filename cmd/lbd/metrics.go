@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -13,16 +14,24 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
+	"lbd/cluster/rpc"
 	"lbd/lb"
+	lbdv1 "lbd/proto/lbd/v1"
 	tlsterm "lbd/tls"
 )
 
 // scrapesMax bounds the scrapes at a time. Two collectors at the same moment are usual, more is a mistake.
 const scrapesMax = 4
 
-// metricsServer answers /metrics in the clear, on loopback only.
+// certificateWait is what a scrape waits for the node's first certificate.
+const certificateWait = 5 * time.Second
+
+// metricsServer answers /metrics: on loopback in the clear and to everybody, elsewhere with TLS and to viewers.
 type metricsServer struct {
+	secure   bool
 	listener net.Listener // nil: off
 	server   *http.Server // nil before serve
 	done     sync.WaitGroup
@@ -36,23 +45,71 @@ func openMetrics(address string) (*metricsServer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("metrics: %w; give --metrics HOST:PORT, or off", err)
 	}
-	return &metricsServer{listener: l}, nil
+	return &metricsServer{listener: l, secure: !isLoopback(address)}, nil
 }
 
-func (m *metricsServer) serve(a *appliance) {
+// admitter finds out who asks, and whether they may: rpc.Server.
+type admitter interface {
+	Admit(ask rpc.Ask) error
+}
+
+// serve answers until close. The authority is asked for its certificate where the metrics are not on loopback.
+func (m *metricsServer) serve(a *appliance, who admitter, shown *authority) {
 	if m.listener == nil {
 		return
 	}
+	handler := promhttp.HandlerFor(a.registry, promhttp.HandlerOpts{MaxRequestsInFlight: scrapesMax})
+	listener := m.listener
+	if m.secure {
+		handler = viewersOnly(who, handler)
+		listener = tls.NewListener(listener, metricsTLS(shown))
+	}
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(a.registry, promhttp.HandlerOpts{MaxRequestsInFlight: scrapesMax}))
+	mux.Handle("GET /metrics", handler)
 	m.server = &http.Server{
 		Handler: mux, ErrorLog: slog.NewLogLogger(a.log.Handler(), slog.LevelWarn),
 		ReadHeaderTimeout: 5 * time.Second, WriteTimeout: 30 * time.Second, IdleTimeout: 2 * time.Minute,
 	}
 	m.done.Go(func() {
-		if err := m.server.Serve(m.listener); !errors.Is(err, http.ErrServerClosed) {
+		if err := m.server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
 			a.log.Error("metrics are no longer served", "err", err)
 		}
+	})
+}
+
+func metricsTLS(shown *authority) *tls.Config {
+	return &tls.Config{
+		MinVersion: tls.VersionTLS13,
+		ClientAuth: tls.RequestClientCert,
+		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+			ctx, cancel := context.WithTimeout(context.Background(), certificateWait)
+			defer cancel()
+			return shown.certificate(ctx)
+		},
+	}
+}
+
+// viewersOnly asks for a token or a client certificate, as the control port does.
+func viewersOnly(who admitter, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		err := who.Admit(rpc.Ask{
+			Method: "metrics", Source: r.RemoteAddr, Authorization: r.Header.Values("Authorization"), Chain: r.TLS.PeerCertificates,
+			Least: lbdv1.Role_ROLE_VIEWER,
+		})
+		if err == nil {
+			next.ServeHTTP(w, r)
+			return
+		}
+		code := http.StatusForbidden
+		switch status.Code(err) {
+		case codes.Unauthenticated:
+			w.Header().Set("WWW-Authenticate", `Bearer realm="lbd"`)
+			code = http.StatusUnauthorized
+		case codes.ResourceExhausted:
+			w.Header().Set("Retry-After", "3")
+			code = http.StatusTooManyRequests
+		}
+		http.Error(w, status.Convert(err).Message(), code)
 	})
 }
 
@@ -101,6 +158,8 @@ var (
 	descResumption  = desc("tls_resumption_total", "TLS handshakes that succeeded: by a ticket (resumed), or in full.", "result")
 	descNotAfter    = desc("certificate_not_after_seconds", "The end of a certificate's validity, in seconds since 1970.", "certificate")
 	descRevision    = desc("revision", "The newest revision, stored and served.", "kind")
+	descStateBytes  = desc("state_bytes", "What the replicated state takes, encoded, by kind.", "kind")
+	descStateBudget = desc("state_budget_bytes", "What state_bytes of cluster_settings grants the replicated state.")
 	descLoopBusy    = desc("loop_busy_ratio", "Share of a loop's time that it did not wait.", "loop")
 	descLoopConns   = desc("loop_connections", "Connections of a loop now.", "loop")
 	descLoopClients = desc("loop_client_connections", "Client connections of a loop now.", "loop")
@@ -110,6 +169,8 @@ var (
 	descRaftLeader  = desc("raft_leader", "Whether this node leads.")
 	descRaftTerm    = desc("raft_term", "The term of the last election.")
 	descRaftIndex   = desc("raft_index", "Entries of the log: the last one there, committed, and applied.", "kind")
+	descBackupLast  = desc("backup_last_success_seconds", "When the newest scheduled backup of this node was made, in seconds since 1970.")
+	descBackupFails = desc("backup_failures_total", "Scheduled backups that failed.")
 	descBuild       = desc("build_info", "The build.", "version", "commit", "go_version")
 )
 
@@ -137,8 +198,15 @@ func (c collector) Collect(out chan<- prometheus.Metric) {
 	for cert := range c.a.certificates.Current().All() {
 		gauge(out, descNotAfter, float64(cert.NotAfter().Unix()), cert.Name())
 	}
+	if b := c.a.backups; b != nil {
+		if at := b.succeeded.Load(); at > 0 {
+			gauge(out, descBackupLast, float64(at))
+		}
+		counter(out, descBackupFails, b.failures.Load())
+	}
 	gauge(out, descRevision, float64(c.a.node.State().Revision()), "stored")
 	gauge(out, descRevision, float64(c.a.Progress().Revision), "served")
+	c.collectState(out)
 	for i, l := range c.a.engine.Stats().Loops {
 		n := strconv.Itoa(i)
 		gauge(out, descLoopBusy, l.Busy, n)
@@ -261,6 +329,15 @@ func collectHandshakes(out chan<- prometheus.Metric, counts []tlsterm.HandshakeC
 	for result, n := range resumption {
 		counter(out, descResumption, n, result)
 	}
+}
+
+func (c collector) collectState(out chan<- prometheus.Metric) {
+	s := c.a.node.State()
+	used := s.Usage()
+	gauge(out, descStateBytes, float64(used.Resources), "resources")
+	gauge(out, descStateBytes, float64(used.History), "history")
+	gauge(out, descStateBytes, float64(used.Other), "other")
+	gauge(out, descStateBudget, float64(s.StateBytes()))
 }
 
 func (c collector) collectRaft(out chan<- prometheus.Metric) {

@@ -82,7 +82,7 @@ func (a *appliance) backendStatus(pool string, b backend, s lb.PoolBackendStats)
 	if b.dial.IsValid() && b.dial.String() != b.address {
 		out.ResolvedAddress = b.dial.String()
 	}
-	unresolved, since := a.resolver.trouble(b.address)
+	unresolved, since := a.resolver.trouble(b.asked)
 	if unresolved != "" && !b.dial.IsValid() {
 		out.IneligibleReason = "no address: " + unresolved
 	}
@@ -145,6 +145,8 @@ func (a *appliance) Status() *lbdv1.SystemServiceGetStatusResponse {
 			out.BackendsUp++
 		}
 	}
+	s := a.node.State()
+	out.StateBytes, out.StateBytesMax = s.Usage().Total(), s.StateBytes()
 	out.Problems = a.problems(progress, out)
 	return out
 }
@@ -190,7 +192,8 @@ func texts(addresses []net.Addr) []string {
 
 // problems says in words what an operator should look at.
 func (a *appliance) problems(progress rpc.Progress, s *lbdv1.SystemServiceGetStatusResponse) []string {
-	out := a.node.Problems()
+	out := append(a.node.Problems(), a.control.problems()...)
+	out = append(out, a.backups.problems()...)
 	if !progress.Serving {
 		out = append(out, "this node is stopping: requests under way end, it takes no new connections")
 	}

@@ -50,7 +50,7 @@ func (a *appliance) publish() {
 	affected := next.affectedPools(touched, moved)
 	clock.ended("compile")
 	if len(affected) > 0 || next.settings != a.current.settings || touches(touched, state.Listeners) {
-		a.resolver.keep(next.questions(), next.settings, next.places()...)
+		a.resolver.keep(next.questions(), a.rules(next))
 		next.findMembers(affected, a.resolver)
 		a.prober.Set(next.checks())
 	}
@@ -146,7 +146,7 @@ var compileFault func(state.Key)
 // keep goes back to a form whose successor is not to be served: its backends are checked and resolved as before, and it is its pools
 // that hear of them.
 func (a *appliance) keep(c *compiled) {
-	a.resolver.keep(c.questions(), c.settings, c.places()...)
+	a.resolver.keep(c.questions(), a.rules(c))
 	a.prober.Set(c.checks())
 	a.server.SetTable(c.table)
 }

@@ -273,12 +273,16 @@ func TestOverrideThatEndedMeanwhile(t *testing.T) {
 	}
 }
 
-// mustSealer is a sealing key that has sealed nothing.
-func mustSealer(t *testing.T) *seal.Sealer {
+// mustRing has a sealing key that has sealed nothing.
+func mustRing(t *testing.T) *seal.Ring {
 	t.Helper()
-	s, err := seal.LoadOrCreate(filepath.Join(t.TempDir(), "seal.key"))
+	source, err := seal.ParseSource("", filepath.Join(t.TempDir(), "seal.key"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return s
+	ring, err := seal.OpenRing(t.Context(), source, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ring
 }

@@ -10,8 +10,6 @@ import (
 	"slices"
 	"sync"
 	"time"
-
-	"lbd/cluster/state"
 )
 
 const (
@@ -28,7 +26,7 @@ const (
 
 var (
 	errNoAddress = errors.New("the name has no address")
-	errForbidden = errors.New("the name leads where no backend may be (cluster_settings, or a listener of this node)")
+	errForbidden = errors.New("the name leads where no backend may be (cluster_settings, the owner's bounds, or a listener of this node or another port of its own)")
 )
 
 // lookupFunc asks for a host's addresses, as net.Resolver.LookupNetIP does.
@@ -58,6 +56,7 @@ type resolved struct {
 	found []discovered // empty: never answered
 	err   error        // of the last answer, nil if good
 	erred time.Time    // when err was found
+	left  string       // what of the last answer was left out
 }
 
 func newResolver(log *slog.Logger) *resolver {
@@ -115,16 +114,18 @@ func (r *resolver) wake() {
 	}
 }
 
-// keep says which addresses ("host:port") and discoveries are in use, and where backends may be: as the settings say, and where none of
-// this node's listeners is. It waits a moment for the answers of new names; one that comes later wakes the appliance, and so does
-// one that the rules have changed.
-func (r *resolver) keep(addresses map[string]bool, settings state.Settings, listeners ...netip.AddrPort) {
+// keep says which addresses ("host:port") and discoveries are in use, and where backends may be: as the rules say. It waits a moment
+// for the answers of new names; one that comes later wakes the appliance, and so does one that the rules have changed.
+func (r *resolver) keep(addresses map[string]bool, rules rules) {
 	var fresh []string
 	r.mu.Lock()
-	ruled := r.rules.Settings != settings || !slices.Equal(r.rules.listeners, listeners)
-	r.rules = rules{settings, listeners, r.local}
-	for a := range r.names {
+	rules.local = r.local
+	ruled := !r.rules.same(rules)
+	r.rules = rules
+	gone := map[question][]discovered{}
+	for a, n := range r.names {
 		if !addresses[a] {
+			gone[n.anywhere()] = n.found
 			delete(r.names, a)
 		}
 	}
@@ -136,7 +137,8 @@ func (r *resolver) keep(addresses map[string]bool, settings state.Settings, list
 		if !ok {
 			continue // state.Validate has refused it before
 		}
-		r.names[a] = &resolved{question: q}
+		// Other bounds are another question: what was known stays until it is answered.
+		r.names[a] = &resolved{question: q, found: allowed(gone[q.anywhere()], rules, q.within)}
 		fresh = append(fresh, a)
 	}
 	r.mu.Unlock()
@@ -200,8 +202,9 @@ func (r *resolver) askOne(address string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	old := n.found
-	n.found = allowed(old, r.rules)
-	good := allowed(found, r.rules)
+	n.found = allowed(old, r.rules, n.within)
+	good := allowed(found, r.rules, n.within)
+	r.tellLeft(n, found, good)
 	switch {
 	case err == nil && len(found) == 0:
 		err = errNoAddress
@@ -223,6 +226,18 @@ func (r *resolver) askOne(address string) bool {
 	}
 	n.found, n.err = n.chosen(good), nil
 	return !slices.Equal(n.found, old)
+}
+
+// tellLeft tells what of an answer is left out while the rest is used; what nothing is left of is told as an error.
+func (r *resolver) tellLeft(n *resolved, found, good []discovered) {
+	left := ""
+	if len(good) > 0 {
+		left = joined(slices.DeleteFunc(slices.Clone(found), func(d discovered) bool { return slices.Contains(good, d) }))
+	}
+	if left != "" && left != n.left {
+		r.log.Warn("a backend's name leads also where no backend may be: this is left out", "address", n.question.String(), "left_out", left)
+	}
+	n.left = left
 }
 
 // address is where a backend answers now; the zero value if its name has never been resolved.

@@ -85,7 +85,7 @@ func moves(r *resolver) bool {
 
 func TestResolverLiteral(t *testing.T) {
 	resolving(t, func(t *testing.T, r *resolver, world *names) {
-		r.keep(map[string]bool{"10.0.0.1:80": true, "[2001:db8::1]:443": true}, state.Settings{})
+		r.keep(map[string]bool{"10.0.0.1:80": true, "[2001:db8::1]:443": true}, rules{})
 		wants(t, r, "10.0.0.1:80", "10.0.0.1:80")
 		wants(t, r, "[2001:db8::1]:443", "[2001:db8::1]:443")
 		if n := world.questions(); n != 0 {
@@ -97,7 +97,7 @@ func TestResolverLiteral(t *testing.T) {
 func TestResolverAnswersAtOnce(t *testing.T) {
 	resolving(t, func(t *testing.T, r *resolver, world *names) {
 		world.set("b.test", "2001:db8::1", "10.0.0.9", "10.0.0.2")
-		r.keep(map[string]bool{"b.test:80": true}, state.Settings{})
+		r.keep(map[string]bool{"b.test:80": true}, rules{})
 		wants(t, r, "b.test:80", "10.0.0.2:80")
 		if moves(r) {
 			t.Error("woken for an answer that keep has waited for")
@@ -119,7 +119,7 @@ func TestResolverAnswersLate(t *testing.T) {
 		world.set("b.test", "10.0.0.1")
 		world.delay = 2 * time.Second
 		start := time.Now()
-		r.keep(map[string]bool{"b.test:80": true}, state.Settings{})
+		r.keep(map[string]bool{"b.test:80": true}, rules{})
 		if took := time.Since(start); took != resolveWait {
 			t.Errorf("keep waited %v, want %v", took, resolveWait)
 		}
@@ -138,7 +138,7 @@ func TestResolverAnswersLate(t *testing.T) {
 func TestResolverKeepsTheLastGoodAnswer(t *testing.T) {
 	resolving(t, func(t *testing.T, r *resolver, world *names) {
 		world.set("b.test", "10.0.0.1")
-		r.keep(map[string]bool{"b.test:80": true}, state.Settings{})
+		r.keep(map[string]bool{"b.test:80": true}, rules{})
 		world.set("b.test")
 		time.Sleep(resolveInterval + resolveRetry)
 		if moves(r) {
@@ -163,7 +163,7 @@ func TestResolverKeepsTheLastGoodAnswer(t *testing.T) {
 // A backend that has never had an address takes no requests: it is not left waiting for the ordinary interval.
 func TestResolverRetriesWhatHasNoAnswer(t *testing.T) {
 	resolving(t, func(t *testing.T, r *resolver, world *names) {
-		r.keep(map[string]bool{"b.test:80": true}, state.Settings{})
+		r.keep(map[string]bool{"b.test:80": true}, rules{})
 		if p := r.problem("b.test:80"); p != "resolve: no such host" {
 			t.Errorf("problem %q", p)
 		}
@@ -179,8 +179,8 @@ func TestResolverRetriesWhatHasNoAnswer(t *testing.T) {
 func TestResolverForgets(t *testing.T) {
 	resolving(t, func(t *testing.T, r *resolver, world *names) {
 		world.set("b.test", "10.0.0.1")
-		r.keep(map[string]bool{"b.test:80": true}, state.Settings{})
-		r.keep(map[string]bool{}, state.Settings{})
+		r.keep(map[string]bool{"b.test:80": true}, rules{})
+		r.keep(map[string]bool{}, rules{})
 		asked := world.questions()
 		time.Sleep(2 * resolveInterval)
 		synctest.Wait()
@@ -198,7 +198,7 @@ func TestResolverBoundsQuestions(t *testing.T) {
 		for i := range 2 * resolveAtOnceMax {
 			all[string(rune('a'+i))+".test:80"] = true
 		}
-		r.keep(all, state.Settings{})
+		r.keep(all, rules{})
 		if n := world.questions(); n != resolveAtOnceMax {
 			t.Errorf("%d questions at once, want %d", n, resolveAtOnceMax)
 		}
@@ -210,7 +210,7 @@ func TestResolverForbidden(t *testing.T) {
 	resolving(t, func(t *testing.T, r *resolver, world *names) {
 		in := map[string]bool{"b.test:80": true}
 		world.set("b.test", "127.0.0.1", "10.0.0.7")
-		r.keep(in, state.Settings{})
+		r.keep(in, rules{})
 		wants(t, r, "b.test:80", "10.0.0.7:80")
 
 		world.set("b.test", "127.0.0.1", "::ffff:127.0.0.2", "169.254.1.1")
@@ -220,13 +220,13 @@ func TestResolverForbidden(t *testing.T) {
 			t.Errorf("problem %q does not name the answer", p)
 		}
 
-		r.keep(in, state.Settings{AllowLoopbackBackends: true})
+		r.keep(in, rules{Settings: state.Settings{AllowLoopbackBackends: true}})
 		if !moves(r) {
 			t.Error("an allowed answer wakes nobody")
 		}
 		wants(t, r, "b.test:80", "127.0.0.1:80")
 
-		r.keep(in, state.Settings{})
+		r.keep(in, rules{})
 		if !moves(r) {
 			t.Error("a forbidden address wakes nobody")
 		}

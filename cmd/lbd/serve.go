@@ -4,11 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
@@ -24,23 +22,26 @@ import (
 	"lbd/lb/loop"
 	lbdv1 "lbd/proto/lbd/v1"
 	tlsterm "lbd/tls"
-	"lbd/tls/seal"
 )
 
 // serve is one node's life. It returns when the node has ended as it was asked to, or could not start.
 //
 //  1. the process: open files, processors, garbage collector
 //  2. the durable state and the sealing key; a dev node on an empty directory stores its embedded configuration; the
-//     metrics' address, so that a second lbd ends before it takes a connection
+//     addresses of metrics and control port, so that a second lbd ends before it takes a connection
 //  3. the data plane serves the stored revision; no election is waited for
-//  4. the control socket and the metrics answer
-//  5. ready; follow changes until a signal
+//  4. the control socket, the control port and the metrics answer
+//  5. ready, which the service manager is told, as from then on that the node is alive; follow changes until a signal
 //  6. drain, and close in reverse
 func serve(ctx context.Context, cfg config) (err error) {
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
-	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
+	own := newOwnLog(cfg.logLevel, os.Stderr)
+	log := own.Logger
+	manager := openNotifier(log)
+	defer manager.close()
 	prepareProcess(log)
+	limitMemory(log)
 	pace := paceCollector()
 	defer pace.close()
 
@@ -57,30 +58,42 @@ func serve(ctx context.Context, cfg config) (err error) {
 		return err
 	}
 	defer metrics.close()
+	control, err := openControl(&cfg)
+	if err != nil {
+		return err
+	}
+	defer closeWith(&err, control.close)
+	control.begin(ctx, cfg, node, k, log)
 
 	a, err := newAppliance(cfg, log, node, k)
 	if err != nil {
 		return err
 	}
 	defer a.close()
+	a.own, a.control = own, control
+	a.backups = a.newBackupKeeper()
 	a.begin()
 	if err := a.startError(); err != nil {
 		return err
 	}
 
-	control, err := rpc.Serve(rpc.Config{Socket: cfg.socket, Node: cfg.node, Build: buildProto(), Store: node, Keys: k, Observer: a, Logger: log})
+	server, err := control.serve(cfg, node, k, a, log)
 	if err != nil {
 		return err
 	}
-	defer closeWith(&err, control.Close)
-	metrics.serve(a)
+	defer closeWith(&err, server.Close)
+	metrics.serve(a, server, control.authority)
 
 	fmt.Fprintf(os.Stderr, "lbd ready revision=%d\n", a.current.revision)
+	manager.ready(a.Progress())
 	a.advise()
+	defer a.pulseFor(manager, ctx.Done())()
 	var keeper sync.WaitGroup
 	keeper.Go(func() { a.newHealthKeeper().run(ctx) })
+	keeper.Go(func() { a.backups.run(ctx) })
 	a.run(ctx)
 	keeper.Wait()
+	manager.stopping()
 	again, ignore := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer ignore()
 	stop()
@@ -99,6 +112,12 @@ func prepareProcess(log *slog.Logger) {
 	if n, err := loop.RaiseOpenFiles(); err != nil {
 		log.Warn("cannot raise the limit of open files", "limit", n, "err", err)
 	}
+	if err := forbidDumps(); err != nil {
+		log.Warn("core files of this process may hold private keys", "err", err)
+	}
+	if err := forbidPrivileges(); err != nil {
+		log.Warn("programs that this process starts may gain rights", "err", err)
+	}
 	signal.Ignore(syscall.SIGPIPE) // whoever read our standard output may leave; traffic goes on
 	if os.Getenv("GOMAXPROCS") == "" {
 		runtime.GOMAXPROCS(loop.Procs(0))
@@ -111,7 +130,7 @@ func openState(ctx context.Context, cfg config, log *slog.Logger) (*cluster.Node
 	if err != nil {
 		return nil, keys{}, err
 	}
-	k, err := openKeys(cfg, node.State())
+	k, err := openKeys(ctx, cfg, node.State(), log)
 	if err == nil {
 		err = node.Start()
 	}
@@ -122,23 +141,6 @@ func openState(ctx context.Context, cfg config, log *slog.Logger) (*cluster.Node
 		return nil, keys{}, errors.Join(err, node.Close())
 	}
 	return node, k, nil
-}
-
-// openKeys makes a sealing key on a first start only: with another key the stored secrets could never be opened again.
-func openKeys(cfg config, s *state.State) (keys, error) {
-	path := filepath.Join(cfg.dataDir, "seal.key")
-	load := seal.Load
-	if s.Revision() == 0 {
-		load = seal.LoadOrCreate
-	}
-	sealer, err := load(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return keys{}, fmt.Errorf("%w: the certificates' keys cannot be opened without it: put it back from a copy", err)
-	}
-	if err != nil {
-		return keys{}, err
-	}
-	return keys{sealer: sealer, now: time.Now}, nil
 }
 
 func newAppliance(cfg config, log *slog.Logger, node *cluster.Node, k keys) (*appliance, error) {
@@ -158,6 +160,7 @@ func newAppliance(cfg config, log *slog.Logger, node *cluster.Node, k keys) (*ap
 	terminator := tlsterm.NewTerminator(certificates)
 	a := &appliance{
 		cfg: cfg, log: log, node: node, keys: k,
+		ports:        cfg.ownPorts(),
 		engine:       engine,
 		access:       access,
 		certificates: certificates,
@@ -169,6 +172,7 @@ func newAppliance(cfg config, log *slog.Logger, node *cluster.Node, k keys) (*ap
 		refused:      map[state.Key]rpc.Refusal{},
 		choice:       choice,
 		started:      time.Now(),
+		pulse:        make(chan struct{}),
 		events:       newEvents(cfg.node),
 		publishTimes: newPublishTimes(),
 	}

@@ -44,10 +44,10 @@ func TestRouteWalk(t *testing.T) {
 	if out := r.walk(&lbdv1.TestRouteRequest{Url: "http://shop.test/"}); out.GetRoute() != "default" || out.GetRevision() != newest {
 		t.Errorf("walk %v", out)
 	}
-	sealer := r.keys.sealer
-	r.keys.sealer = mustSealer(t)
+	sealer := r.keys.ring
+	r.keys.ring = mustRing(t)
 	out = r.walk(&lbdv1.TestRouteRequest{Url: "http://shop.test/", Revision: old})
-	r.keys.sealer = sealer
+	r.keys.ring = sealer
 	if out.GetRoute() != "shop" || out.GetPool() != "p" || out.GetRevision() != old || out.GetBackend() != "" {
 		t.Errorf("revision %d: %v", old, out)
 	}

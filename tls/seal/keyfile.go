@@ -12,13 +12,14 @@ import (
 	"strings"
 )
 
-// keyFileTag opens the one line of a key file: tag, key id, key in base64. The id finds a damaged or mistyped key.
+// keyFileTag opens a line of a key file: tag, key id, key in base64. The id finds a damaged or mistyped key. The first line is
+// the active key.
 const keyFileTag = "lbd-sealing-key-1"
 
 // keyFileBytesMax is more than a key file ever has.
-const keyFileBytesMax = 256
+const keyFileBytesMax = 4 << 10
 
-// Load reads a sealing key from a file that no one but its owner can read. A missing file is an error that wraps
+// Load reads sealing keys from a file that no one but its owner can read. A missing file is an error that wraps
 // fs.ErrNotExist: a node that has sealed secrets must not go on with a new key.
 func Load(path string) (*Sealer, error) {
 	text, err := readPrivate(path)
@@ -26,12 +27,11 @@ func Load(path string) (*Sealer, error) {
 		return nil, fmt.Errorf("load sealing key: %w", err)
 	}
 	defer clear(text)
-	key, err := parseKeyFile(text)
+	s, err := ParseKeys(text)
 	if err != nil {
 		return nil, fmt.Errorf("load sealing key: %s: %w", path, err)
 	}
-	defer clear(key)
-	return NewSealer(key)
+	return s, nil
 }
 
 // LoadOrCreate is Load, but makes a key where there is no file. It is for the first start of a first node. The file is
@@ -41,13 +41,28 @@ func LoadOrCreate(path string) (*Sealer, error) {
 	if !errors.Is(err, fs.ErrNotExist) {
 		return s, err
 	}
-	key := make([]byte, keyBytes)
+	key := newKey()
 	defer clear(key)
-	_, _ = rand.Read(key) // never fails
-	if err := createKeyFile(path, key); err != nil && !errors.Is(err, fs.ErrExist) {
+	text := keyLine(key)
+	defer clear(text)
+	if err := writeKeyFile(path, text, os.Link); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, fmt.Errorf("create sealing key: %w", err)
 	}
 	return Load(path) // what is on disk counts, also if another process was first
+}
+
+// NewKeyLine makes a sealing key, as a line of a key file: for keys that lbd does not keep itself.
+func NewKeyLine() []byte {
+	key := newKey()
+	defer clear(key)
+	return keyLine(key)
+}
+
+// newKey makes a sealing key.
+func newKey() []byte {
+	key := make([]byte, keyBytes)
+	_, _ = rand.Read(key) // never fails
+	return key
 }
 
 // readPrivate reads a small file after a look at its permissions.
@@ -78,10 +93,33 @@ func readPrivate(path string) ([]byte, error) {
 	return text, nil
 }
 
-func parseKeyFile(text []byte) ([]byte, error) {
-	fields := strings.Fields(string(text))
+// ParseKeys reads the content of a key file: a key a line, the active one first. Errors do not show a key.
+func ParseKeys(text []byte) (*Sealer, error) {
+	var keys [][]byte
+	defer func() {
+		for _, key := range keys {
+			clear(key)
+		}
+	}()
+	for line := range strings.Lines(strings.TrimSpace(string(text))) {
+		key, err := parseKeyLine(line)
+		if err != nil {
+			return nil, err
+		}
+		keys = append(keys, key)
+	}
+	if len(keys) == 0 {
+		return nil, errNoKey
+	}
+	return NewSealer(keys...)
+}
+
+var errNoKey = fmt.Errorf("not a sealing key: want a line %q, key id and key", keyFileTag)
+
+func parseKeyLine(line string) ([]byte, error) {
+	fields := strings.Fields(line)
 	if len(fields) != 3 || fields[0] != keyFileTag {
-		return nil, fmt.Errorf("not a sealing key: want one line %q, key id and key", keyFileTag)
+		return nil, errNoKey
 	}
 	key, err := base64.StdEncoding.DecodeString(fields[2])
 	if err != nil || len(key) != keyBytes {
@@ -93,11 +131,28 @@ func parseKeyFile(text []byte) ([]byte, error) {
 	return key, nil
 }
 
-// createKeyFile writes beside path, then gives the complete file its name, which fails if the name is taken.
-func createKeyFile(path string, key []byte) error {
-	id := idOf(key)
-	line := fmt.Appendf(nil, "%s %x %s\n", keyFileTag, id, base64.StdEncoding.EncodeToString(key))
-	defer clear(line)
+// KeyText is the content of a key file with the keys of these ids, as far as they are there, in the sealer's order. The
+// caller clears it.
+func (s *Sealer) KeyText(ids ...string) []byte {
+	var text []byte
+	for i, id := range s.KeyIDs() {
+		for _, wanted := range ids {
+			if wanted == id {
+				text = append(text, keyLine(s.keys[i].raw)...)
+				break
+			}
+		}
+	}
+	return text
+}
+
+func keyLine(key []byte) []byte {
+	return fmt.Appendf(nil, "%s %x %s\n", keyFileTag, idOf(key), base64.StdEncoding.EncodeToString(key))
+}
+
+// writeKeyFile writes beside path, then gives the complete file its name: by os.Link, which fails if the name is taken, or by
+// os.Rename, which replaces. It is on disk when this returns nil.
+func writeKeyFile(path string, text []byte, give func(from, to string) error) error {
 	dir := filepath.Dir(path)
 	f, err := os.CreateTemp(dir, "."+filepath.Base(path)+"-*") // mode 0600
 	if err != nil {
@@ -105,13 +160,13 @@ func createKeyFile(path string, key []byte) error {
 	}
 	defer os.Remove(f.Name())
 	defer f.Close()
-	if _, err := f.Write(line); err != nil {
+	if _, err := f.Write(text); err != nil {
 		return err
 	}
 	if err := f.Sync(); err != nil {
 		return err
 	}
-	if err := os.Link(f.Name(), path); err != nil {
+	if err := give(f.Name(), path); err != nil {
 		return err
 	}
 	return syncDir(dir)

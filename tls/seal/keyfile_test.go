@@ -91,7 +91,7 @@ func TestLoadRefuses(t *testing.T) {
 		{"no base64", fields[0] + " " + fields[1] + " ???", 0o600, "the key is damaged"},
 		{"too short a key", fields[0] + " " + fields[1] + " QUJD", 0o600, "the key is damaged"},
 		{"one character changed", fields[0] + " " + fields[1] + " " + changed, 0o600, "the key is not the one named " + fields[1]},
-		{"far too long", strings.Repeat("x", 300), 0o600, "300 bytes are no sealing key"},
+		{"far too long", strings.Repeat("x", 5000), 0o600, "5000 bytes are no sealing key"},
 	} {
 		path := filepath.Join(t.TempDir(), "seal.key")
 		if err := os.WriteFile(path, []byte(test.content), test.mode); err != nil {

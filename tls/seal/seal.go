@@ -5,6 +5,7 @@
 package seal
 
 import (
+	"bytes"
 	"crypto/aes"
 	"crypto/cipher"
 	"crypto/rand"
@@ -13,11 +14,13 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"strings"
 )
 
 const (
 	keyBytes   = 32 // AES-256
 	keyIDBytes = 8  // enough to tell a cluster's few keys apart
+	keysMax    = 16 // of a cluster at a time: one, and those that old backups need
 	format     = 1  // first byte of a blob
 	gcmExtra   = 12 + 16
 	wrapBytes  = keyBytes + gcmExtra
@@ -43,24 +46,68 @@ var (
 	ErrDamaged    = errors.New("damaged, or sealed as something else")
 )
 
-// Sealer seals and opens under one sealing key. It is safe for concurrent use.
+// Sealer seals and opens under a cluster's sealing keys: it seals under the first, the active one, and opens under each.
+// It is immutable.
 type Sealer struct {
+	keys []sealingKey // at least one
+}
+
+// sealingKey is one key: what names it, what it is, and what it does.
+type sealingKey struct {
 	id   [keyIDBytes]byte
+	raw  []byte
 	wrap cipher.AEAD
 }
 
-// NewSealer takes the sealing key's 32 bytes.
-func NewSealer(key []byte) (*Sealer, error) {
-	if len(key) != keyBytes {
-		return nil, fmt.Errorf("sealing key of %d bytes, want %d", len(key), keyBytes)
+// NewSealer takes sealing keys of 32 bytes, the active one first. None may be there twice.
+func NewSealer(keys ...[]byte) (*Sealer, error) {
+	if len(keys) == 0 || len(keys) > keysMax {
+		return nil, fmt.Errorf("%d sealing keys, want 1 to %d", len(keys), keysMax)
 	}
-	return &Sealer{id: idOf(key), wrap: newAEAD(key)}, nil
+	s := &Sealer{}
+	for _, key := range keys {
+		if len(key) != keyBytes {
+			return nil, fmt.Errorf("sealing key of %d bytes, want %d", len(key), keyBytes)
+		}
+		id := idOf(key)
+		if _, twice := s.find(id); twice {
+			return nil, fmt.Errorf("sealing key %x is there twice", id)
+		}
+		s.keys = append(s.keys, sealingKey{id, bytes.Clone(key), newAEAD(key)})
+	}
+	return s, nil
 }
 
-// KeyID names the sealing key, in hexadecimal. It tells nothing about it.
-func (s *Sealer) KeyID() string { return hex.EncodeToString(s.id[:]) }
+// KeyID names the active key, in hexadecimal. It tells nothing about it.
+func (s *Sealer) KeyID() string { return hex.EncodeToString(s.keys[0].id[:]) }
 
-// Seal encrypts a secret under a fresh data key and that under the sealing key. The blob is
+// KeyIDs names all keys, the active one first.
+func (s *Sealer) KeyIDs() []string {
+	ids := make([]string, len(s.keys))
+	for i, k := range s.keys {
+		ids[i] = hex.EncodeToString(k.id[:])
+	}
+	return ids
+}
+
+func (s *Sealer) find(id [keyIDBytes]byte) (sealingKey, bool) {
+	for _, k := range s.keys {
+		if k.id == id {
+			return k, true
+		}
+	}
+	return sealingKey{}, false
+}
+
+// KeyOf names the sealing key under which a blob is; ErrFormat if it is none.
+func KeyOf(blob []byte) (string, error) {
+	if len(blob) < blobMin || blob[0] != format {
+		return "", ErrFormat
+	}
+	return hex.EncodeToString(blob[1:headBytes]), nil
+}
+
+// Seal encrypts a secret under a fresh data key and that under the active sealing key. The blob is
 //
 //	1 byte   format
 //	8 bytes  id of the sealing key
@@ -73,34 +120,62 @@ func (s *Sealer) Seal(binding Binding, secret []byte) []byte {
 	defer clear(dataKey)
 	_, _ = rand.Read(dataKey) // never fails
 	bound := binding.encode()
+	return newAEAD(dataKey).Seal(s.wrapKey(dataKey, bound, len(secret)), nil, secret, bound)
+}
 
-	blob := make([]byte, 0, blobMin+len(secret))
+// wrapKey begins a blob: its head, and the data key under the active sealing key.
+func (s *Sealer) wrapKey(dataKey, bound []byte, secretBytes int) []byte {
+	active := s.keys[0]
+	blob := make([]byte, 0, blobMin+secretBytes)
 	blob = append(blob, format)
-	blob = append(blob, s.id[:]...)
-	blob = s.wrap.Seal(blob, nil, dataKey, append(blob[:headBytes:headBytes], bound...))
-	return newAEAD(dataKey).Seal(blob, nil, secret, bound)
+	blob = append(blob, active.id[:]...)
+	return active.wrap.Seal(blob, nil, dataKey, append(blob[:headBytes:headBytes], bound...))
 }
 
 // Open decrypts what Seal made with the same binding. Errors name the sealing keys by id and hold no secret.
 func (s *Sealer) Open(binding Binding, blob []byte) ([]byte, error) {
-	if len(blob) < blobMin || blob[0] != format {
-		return nil, fmt.Errorf("open %s: %w", binding, ErrFormat)
-	}
-	head, wrapped, body := blob[:headBytes], blob[headBytes:headBytes+wrapBytes], blob[headBytes+wrapBytes:]
-	if id := head[1:]; [keyIDBytes]byte(id) != s.id {
-		return nil, fmt.Errorf("open %s: %w: %x; this node has %s", binding, ErrUnknownKey, id, s.KeyID())
-	}
-	bound := binding.encode()
-	dataKey, err := s.wrap.Open(nil, nil, wrapped, append(head[:headBytes:headBytes], bound...))
+	dataKey, key, err := s.unwrap(binding, blob)
 	if err != nil {
-		return nil, fmt.Errorf("open %s under key %s: %w", binding, s.KeyID(), ErrDamaged)
+		return nil, err
 	}
 	defer clear(dataKey)
-	secret, err := newAEAD(dataKey).Open(nil, nil, body, bound)
+	secret, err := newAEAD(dataKey).Open(nil, nil, blob[headBytes+wrapBytes:], binding.encode())
 	if err != nil {
-		return nil, fmt.Errorf("open %s under key %s: %w", binding, s.KeyID(), ErrDamaged)
+		return nil, fmt.Errorf("open %s under key %x: %w", binding, key.id, ErrDamaged)
 	}
 	return secret, nil
+}
+
+// Rewrap is the blob under the active key: the data key's wrap is new, the secret's part is what it was and is not looked at.
+// A blob that is under the active key already comes back as it is. Errors are those of Open.
+func (s *Sealer) Rewrap(binding Binding, blob []byte) ([]byte, error) {
+	dataKey, key, err := s.unwrap(binding, blob)
+	if err != nil {
+		return nil, err
+	}
+	defer clear(dataKey)
+	if key.id == s.keys[0].id {
+		return blob, nil
+	}
+	body := blob[headBytes+wrapBytes:]
+	return append(s.wrapKey(dataKey, binding.encode(), len(body)), body...), nil
+}
+
+// unwrap opens a blob's data key.
+func (s *Sealer) unwrap(binding Binding, blob []byte) (dataKey []byte, key sealingKey, err error) {
+	if len(blob) < blobMin || blob[0] != format {
+		return nil, key, fmt.Errorf("open %s: %w", binding, ErrFormat)
+	}
+	head, wrapped := blob[:headBytes], blob[headBytes:headBytes+wrapBytes]
+	key, known := s.find([keyIDBytes]byte(head[1:]))
+	if !known {
+		return nil, key, fmt.Errorf("open %s: %w: %x; this node has %s", binding, ErrUnknownKey, head[1:], strings.Join(s.KeyIDs(), ", "))
+	}
+	dataKey, err = key.wrap.Open(nil, nil, wrapped, append(head[:headBytes:headBytes], binding.encode()...))
+	if err != nil {
+		return nil, key, fmt.Errorf("open %s under key %x: %w", binding, key.id, ErrDamaged)
+	}
+	return dataKey, key, nil
 }
 
 // String names the secret in errors.

@@ -1,17 +1,10 @@
 package document
 
 import (
-	"bytes"
-	"cmp"
-	"errors"
-	"fmt"
-	"io"
-	"maps"
 	"net/netip"
 	"net/url"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -43,43 +36,22 @@ type Expectation struct {
 // ParseCases reads a file of cases, strictly: a field that is not known, twice there or of another type is a problem at its
 // line and column.
 func ParseCases(f File) ([]Case, []Problem) {
-	p := &caseParser{file: f}
-	d := yaml.NewDecoder(bytes.NewReader(f.Data))
-	var n yaml.Node
-	switch err := d.Decode(&n); {
-	case errors.Is(err, io.EOF) || err == nil && n.Content[0].ShortTag() == "!!null":
-		p.problem(Position{f.Name, 1, 1}, noCases)
-	case err != nil:
-		p.problem(syntaxPosition(f, err), "%s", syntaxMessage(f, err))
-	default:
-		p.list(n.Content[0], "the file", p.parseCase)
-		if err := d.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
-			p.problem(Position{f.Name, 1, 1}, "cases are one YAML document, not several")
-		} else if len(p.cases)+len(p.problems) == 0 {
-			p.failed(n.Content[0], noCases)
+	p := &caseParser{strictReader: strictReader{file: f}}
+	p.whole("cases are", noCases, func(n *yaml.Node) {
+		p.list(n, "the file", p.parseCase)
+		if len(p.cases)+len(p.problems) == 0 {
+			p.failed(n, noCases)
 		}
-	}
-	slices.SortStableFunc(p.problems, func(a, b Problem) int {
-		return cmp.Or(cmp.Compare(a.Position.Line, b.Position.Line), cmp.Compare(a.Position.Column, b.Position.Column))
 	})
 	return p.cases, p.problems
 }
 
 const noCases = "there are no cases here: a file is a list of `{name, request, expect}`"
 
-// caseParser walks the nodes of one file, and goes on after what is wrong.
+// caseParser walks the nodes of one file.
 type caseParser struct {
-	file     File
-	cases    []Case
-	problems []Problem
-}
-
-func (p *caseParser) problem(at Position, format string, args ...any) {
-	p.problems = append(p.problems, Problem{Position: at, Message: fmt.Sprintf(format, args...)})
-}
-
-func (p *caseParser) failed(n *yaml.Node, format string, args ...any) {
-	p.problem(at(p.file, n), format, args...)
+	strictReader
+	cases []Case
 }
 
 func (p *caseParser) parseCase(n *yaml.Node) {
@@ -218,73 +190,4 @@ func (p *caseParser) parseHeaderChanges(n *yaml.Node, name string, expect func(n
 		}
 	}
 	p.mapping(n, "`"+name+"`", fields)
-}
-
-// mapping calls a function for each field that is there, in the order of the file.
-func (p *caseParser) mapping(n *yaml.Node, what string, fields map[string]func(*yaml.Node)) {
-	names := slices.Sorted(maps.Keys(fields))
-	if n.Kind != yaml.MappingNode {
-		p.failed(n, "%s must be a mapping%s", what, among(" of", names))
-		return
-	}
-	seen := map[string]bool{}
-	for i := 0; i+1 < len(n.Content); i += 2 {
-		key, value := n.Content[i], n.Content[i+1]
-		read := fields[key.Value]
-		switch near := nearest(key.Value, names); {
-		case read == nil && near != "":
-			p.failed(key, "unknown field %s (did you mean `%s`?)", quote(key.Value), near)
-		case read == nil:
-			p.failed(key, "unknown field %s%s", quote(key.Value), among("; fields here are", names))
-		case seen[key.Value]:
-			p.failed(key, "%s is given twice", quote(key.Value))
-		default:
-			read(value)
-		}
-		seen[key.Value] = true
-	}
-}
-
-// list calls a function for each element.
-func (p *caseParser) list(n *yaml.Node, what string, element func(*yaml.Node)) {
-	if n.Kind != yaml.SequenceNode {
-		p.failed(n, "%s must be a list", what)
-		return
-	}
-	for _, e := range n.Content {
-		element(e)
-	}
-}
-
-// texts calls a function for each pair of a mapping of text to text.
-func (p *caseParser) texts(n *yaml.Node, field string, pair func(key, value string, n *yaml.Node)) {
-	if n.Kind != yaml.MappingNode {
-		p.failed(n, "`%s` must be a mapping of names to text", field)
-		return
-	}
-	for i := 0; i+1 < len(n.Content); i += 2 {
-		key := n.Content[i]
-		pair(key.Value, p.text(n.Content[i+1], key.Value), key)
-	}
-}
-
-func (p *caseParser) text(n *yaml.Node, field string) string {
-	return p.scalar(n, field, "!!str", "text: put it in quotes")
-}
-
-// scalar reads one value of a type; an alias is followed.
-func (p *caseParser) scalar(n *yaml.Node, field, tag, wants string) string {
-	if n.Kind == yaml.AliasNode {
-		n = n.Alias
-	}
-	if n.Kind != yaml.ScalarNode || n.ShortTag() != tag {
-		p.failed(n, "`%s` must be %s", field, wants)
-		return ""
-	}
-	if tag == "!!int" {
-		if _, err := strconv.ParseInt(n.Value, 10, 32); err != nil {
-			p.failed(n, "`%s` must be %s", field, wants)
-		}
-	}
-	return n.Value
 }

@@ -34,7 +34,7 @@ func Layout(f File) ([]byte, error) {
 	}
 	meant := Parse([]File{f})
 	if meant.unreadable || slices.ContainsFunc(nodes, func(n *yaml.Node) bool { return !empty(n) && n.Content[0].Kind != yaml.MappingNode }) {
-		return nil, errors.New(meant.problems[0].String())
+		return nil, layoutError{meant.problems[0]}
 	}
 	for _, ordered := range []bool{true, false} { // an alias must not come to stand before its anchor
 		text := f.Data
@@ -50,6 +50,30 @@ func Layout(f File) ([]byte, error) {
 		}
 	}
 	return nil, fmt.Errorf("%s: %w", f.Name, ErrLayout)
+}
+
+// layoutError is a problem of a file that cannot be laid out.
+type layoutError struct{ problem Problem }
+
+func (e layoutError) Error() string { return e.problem.String() }
+
+// LayoutProblem is an error of Layout as a problem of the file.
+func LayoutProblem(f File, err error) Problem {
+	var at layoutError
+	if errors.As(err, &at) {
+		return at.problem
+	}
+	return Problem{Position: Position{File: f.Name, Line: 1, Column: 1}, Message: ErrLayout.Error()}
+}
+
+// FirstDifference is the first line that a file does not have as another text has it.
+func FirstDifference(f File, text []byte) Position {
+	at := Position{File: f.Name, Line: 1, Column: 1}
+	is, want := bytes.Split(f.Data, []byte("\n")), bytes.Split(text, []byte("\n"))
+	for at.Line < min(len(is), len(want)) && bytes.Equal(is[at.Line-1], want[at.Line-1]) {
+		at.Line++
+	}
+	return at
 }
 
 // layoutRoundsMax bounds how often a text is laid out until it stays the same: a comment may move once or twice.

@@ -124,7 +124,7 @@ func parent(path string) string {
 }
 
 // predicate matches descriptions that are read after their field's path, as in "is required".
-var predicate = regexp.MustCompile(`^(is|are|has|have|holds|must|needs|cannot|says|keeps|leaves|serves) `)
+var predicate = regexp.MustCompile(`^(belongs|is|are|has|have|holds|must|needs|cannot|says|keeps|leaves|serves) `)
 
 // sentence is a description that can stand without the path of its field.
 func (s *Source) sentence(v *lbdv1.Violation) string {

@@ -978,7 +978,7 @@ var File_lbd_v1_backend_service_proto protoreflect.FileDescriptor
 
 const file_lbd_v1_backend_service_proto_rawDesc = "" +
 	"\n" +
-	"\x1clbd/v1/backend_service.proto\x12\x06lbd.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1blbd/v1/config_service.proto\"4\n" +
+	"\x1clbd/v1/backend_service.proto\x12\x06lbd.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x13lbd/v1/access.proto\x1a\x1blbd/v1/config_service.proto\"4\n" +
 	"\x1eBackendServiceGetStatusRequest\x12\x12\n" +
 	"\x04pool\x18\x01 \x01(\tR\x04pool\"T\n" +
 	"\x1fBackendServiceGetStatusResponse\x121\n" +
@@ -1054,14 +1054,14 @@ const file_lbd_v1_backend_service_proto_rawDesc = "" +
 	"\x11BACKEND_HEALTH_UP\x10\x01\x12\x17\n" +
 	"\x13BACKEND_HEALTH_DOWN\x10\x02\x12\x1a\n" +
 	"\x16BACKEND_HEALTH_UNKNOWN\x10\x03\x12\x1c\n" +
-	"\x18BACKEND_HEALTH_UNCHECKED\x10\x042\xd8\x03\n" +
-	"\x0eBackendService\x12\\\n" +
-	"\tGetStatus\x12&.lbd.v1.BackendServiceGetStatusRequest\x1a'.lbd.v1.BackendServiceGetStatusResponse\x12H\n" +
-	"\vWatchStatus\x12\x1a.lbd.v1.WatchStatusRequest\x1a\x1b.lbd.v1.WatchStatusResponse0\x01\x12=\n" +
-	"\bSetState\x12\x17.lbd.v1.SetStateRequest\x1a\x18.lbd.v1.SetStateResponse\x12@\n" +
-	"\tSetWeight\x12\x18.lbd.v1.SetWeightRequest\x1a\x19.lbd.v1.SetWeightResponse\x12L\n" +
-	"\rListOverrides\x12\x1c.lbd.v1.ListOverridesRequest\x1a\x1d.lbd.v1.ListOverridesResponse\x12O\n" +
-	"\x0eClearOverrides\x12\x1d.lbd.v1.ClearOverridesRequest\x1a\x1e.lbd.v1.ClearOverridesResponseB\x18Z\x16lbd/proto/lbd/v1;lbdv1b\x06proto3"
+	"\x18BACKEND_HEALTH_UNCHECKED\x10\x042\x94\x04\n" +
+	"\x0eBackendService\x12f\n" +
+	"\tGetStatus\x12&.lbd.v1.BackendServiceGetStatusRequest\x1a'.lbd.v1.BackendServiceGetStatusResponse\"\b\xe2\xe0\x18\x04\b\x01\x10\x01\x12R\n" +
+	"\vWatchStatus\x12\x1a.lbd.v1.WatchStatusRequest\x1a\x1b.lbd.v1.WatchStatusResponse\"\b\xe2\xe0\x18\x04\b\x01\x10\x010\x01\x12G\n" +
+	"\bSetState\x12\x17.lbd.v1.SetStateRequest\x1a\x18.lbd.v1.SetStateResponse\"\b\xe2\xe0\x18\x04\b\x02\x10\x02\x12J\n" +
+	"\tSetWeight\x12\x18.lbd.v1.SetWeightRequest\x1a\x19.lbd.v1.SetWeightResponse\"\b\xe2\xe0\x18\x04\b\x02\x10\x02\x12V\n" +
+	"\rListOverrides\x12\x1c.lbd.v1.ListOverridesRequest\x1a\x1d.lbd.v1.ListOverridesResponse\"\b\xe2\xe0\x18\x04\b\x01\x10\x01\x12Y\n" +
+	"\x0eClearOverrides\x12\x1d.lbd.v1.ClearOverridesRequest\x1a\x1e.lbd.v1.ClearOverridesResponse\"\b\xe2\xe0\x18\x04\b\x02\x10\x02B\x18Z\x16lbd/proto/lbd/v1;lbdv1b\x06proto3"
 
 var (
 	file_lbd_v1_backend_service_proto_rawDescOnce sync.Once
@@ -1135,6 +1135,7 @@ func file_lbd_v1_backend_service_proto_init() {
 	if File_lbd_v1_backend_service_proto != nil {
 		return
 	}
+	file_lbd_v1_access_proto_init()
 	file_lbd_v1_config_service_proto_init()
 	type x struct{}
 	out := protoimpl.TypeBuilder{

@@ -22,6 +22,138 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// DeleteRequest names a certificate.
+type DeleteRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// Also from the history and from the log, so that no copy of the key is left on any node. Revisions that had it cannot be rolled back to then.
+	Purge         bool   `protobuf:"varint,2,opt,name=purge,proto3" json:"purge,omitempty"`
+	RequestId     string `protobuf:"bytes,3,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	Message       string `protobuf:"bytes,4,opt,name=message,proto3" json:"message,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeleteRequest) Reset() {
+	*x = DeleteRequest{}
+	mi := &file_lbd_v1_certificate_service_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeleteRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeleteRequest) ProtoMessage() {}
+
+func (x *DeleteRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_lbd_v1_certificate_service_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeleteRequest.ProtoReflect.Descriptor instead.
+func (*DeleteRequest) Descriptor() ([]byte, []int) {
+	return file_lbd_v1_certificate_service_proto_rawDescGZIP(), []int{0}
+}
+
+func (x *DeleteRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *DeleteRequest) GetPurge() bool {
+	if x != nil {
+		return x.Purge
+	}
+	return false
+}
+
+func (x *DeleteRequest) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
+}
+
+func (x *DeleteRequest) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+// DeleteResponse says what was done.
+type DeleteResponse struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Revision int64                  `protobuf:"varint,1,opt,name=revision,proto3" json:"revision,omitempty"`
+	Warnings []*Violation           `protobuf:"bytes,2,rep,name=warnings,proto3" json:"warnings,omitempty"`
+	// Copies of keys that were removed from the history.
+	Purged        int64 `protobuf:"varint,3,opt,name=purged,proto3" json:"purged,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeleteResponse) Reset() {
+	*x = DeleteResponse{}
+	mi := &file_lbd_v1_certificate_service_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeleteResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeleteResponse) ProtoMessage() {}
+
+func (x *DeleteResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_lbd_v1_certificate_service_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeleteResponse.ProtoReflect.Descriptor instead.
+func (*DeleteResponse) Descriptor() ([]byte, []int) {
+	return file_lbd_v1_certificate_service_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *DeleteResponse) GetRevision() int64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+func (x *DeleteResponse) GetWarnings() []*Violation {
+	if x != nil {
+		return x.Warnings
+	}
+	return nil
+}
+
+func (x *DeleteResponse) GetPurged() int64 {
+	if x != nil {
+		return x.Purged
+	}
+	return 0
+}
+
 // RotateRequest holds the new content.
 type RotateRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -43,7 +175,7 @@ type RotateRequest struct {
 
 func (x *RotateRequest) Reset() {
 	*x = RotateRequest{}
-	mi := &file_lbd_v1_certificate_service_proto_msgTypes[0]
+	mi := &file_lbd_v1_certificate_service_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -55,7 +187,7 @@ func (x *RotateRequest) String() string {
 func (*RotateRequest) ProtoMessage() {}
 
 func (x *RotateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_v1_certificate_service_proto_msgTypes[0]
+	mi := &file_lbd_v1_certificate_service_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -68,7 +200,7 @@ func (x *RotateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RotateRequest.ProtoReflect.Descriptor instead.
 func (*RotateRequest) Descriptor() ([]byte, []int) {
-	return file_lbd_v1_certificate_service_proto_rawDescGZIP(), []int{0}
+	return file_lbd_v1_certificate_service_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *RotateRequest) GetName() string {
@@ -139,7 +271,7 @@ type RotateResponse struct {
 
 func (x *RotateResponse) Reset() {
 	*x = RotateResponse{}
-	mi := &file_lbd_v1_certificate_service_proto_msgTypes[1]
+	mi := &file_lbd_v1_certificate_service_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -151,7 +283,7 @@ func (x *RotateResponse) String() string {
 func (*RotateResponse) ProtoMessage() {}
 
 func (x *RotateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_v1_certificate_service_proto_msgTypes[1]
+	mi := &file_lbd_v1_certificate_service_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -164,7 +296,7 @@ func (x *RotateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RotateResponse.ProtoReflect.Descriptor instead.
 func (*RotateResponse) Descriptor() ([]byte, []int) {
-	return file_lbd_v1_certificate_service_proto_rawDescGZIP(), []int{1}
+	return file_lbd_v1_certificate_service_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *RotateResponse) GetRevision() int64 {
@@ -199,7 +331,7 @@ type CertificateServiceGetStatusRequest struct {
 
 func (x *CertificateServiceGetStatusRequest) Reset() {
 	*x = CertificateServiceGetStatusRequest{}
-	mi := &file_lbd_v1_certificate_service_proto_msgTypes[2]
+	mi := &file_lbd_v1_certificate_service_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -211,7 +343,7 @@ func (x *CertificateServiceGetStatusRequest) String() string {
 func (*CertificateServiceGetStatusRequest) ProtoMessage() {}
 
 func (x *CertificateServiceGetStatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_v1_certificate_service_proto_msgTypes[2]
+	mi := &file_lbd_v1_certificate_service_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -224,7 +356,7 @@ func (x *CertificateServiceGetStatusRequest) ProtoReflect() protoreflect.Message
 
 // Deprecated: Use CertificateServiceGetStatusRequest.ProtoReflect.Descriptor instead.
 func (*CertificateServiceGetStatusRequest) Descriptor() ([]byte, []int) {
-	return file_lbd_v1_certificate_service_proto_rawDescGZIP(), []int{2}
+	return file_lbd_v1_certificate_service_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *CertificateServiceGetStatusRequest) GetName() string {
@@ -244,7 +376,7 @@ type CertificateServiceGetStatusResponse struct {
 
 func (x *CertificateServiceGetStatusResponse) Reset() {
 	*x = CertificateServiceGetStatusResponse{}
-	mi := &file_lbd_v1_certificate_service_proto_msgTypes[3]
+	mi := &file_lbd_v1_certificate_service_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -256,7 +388,7 @@ func (x *CertificateServiceGetStatusResponse) String() string {
 func (*CertificateServiceGetStatusResponse) ProtoMessage() {}
 
 func (x *CertificateServiceGetStatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_v1_certificate_service_proto_msgTypes[3]
+	mi := &file_lbd_v1_certificate_service_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -269,7 +401,7 @@ func (x *CertificateServiceGetStatusResponse) ProtoReflect() protoreflect.Messag
 
 // Deprecated: Use CertificateServiceGetStatusResponse.ProtoReflect.Descriptor instead.
 func (*CertificateServiceGetStatusResponse) Descriptor() ([]byte, []int) {
-	return file_lbd_v1_certificate_service_proto_rawDescGZIP(), []int{3}
+	return file_lbd_v1_certificate_service_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *CertificateServiceGetStatusResponse) GetCertificates() []*CertificateStatus {
@@ -308,7 +440,7 @@ type CertificateStatus struct {
 
 func (x *CertificateStatus) Reset() {
 	*x = CertificateStatus{}
-	mi := &file_lbd_v1_certificate_service_proto_msgTypes[4]
+	mi := &file_lbd_v1_certificate_service_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -320,7 +452,7 @@ func (x *CertificateStatus) String() string {
 func (*CertificateStatus) ProtoMessage() {}
 
 func (x *CertificateStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_v1_certificate_service_proto_msgTypes[4]
+	mi := &file_lbd_v1_certificate_service_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -333,7 +465,7 @@ func (x *CertificateStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CertificateStatus.ProtoReflect.Descriptor instead.
 func (*CertificateStatus) Descriptor() ([]byte, []int) {
-	return file_lbd_v1_certificate_service_proto_rawDescGZIP(), []int{4}
+	return file_lbd_v1_certificate_service_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *CertificateStatus) GetName() string {
@@ -438,7 +570,17 @@ var File_lbd_v1_certificate_service_proto protoreflect.FileDescriptor
 
 const file_lbd_v1_certificate_service_proto_rawDesc = "" +
 	"\n" +
-	" lbd/v1/certificate_service.proto\x12\x06lbd.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1blbd/v1/config_service.proto\"\xe5\x01\n" +
+	" lbd/v1/certificate_service.proto\x12\x06lbd.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x13lbd/v1/access.proto\x1a\x1blbd/v1/config_service.proto\"r\n" +
+	"\rDeleteRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
+	"\x05purge\x18\x02 \x01(\bR\x05purge\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\x03 \x01(\tR\trequestId\x12\x18\n" +
+	"\amessage\x18\x04 \x01(\tR\amessage\"s\n" +
+	"\x0eDeleteResponse\x12\x1a\n" +
+	"\brevision\x18\x01 \x01(\x03R\brevision\x12-\n" +
+	"\bwarnings\x18\x02 \x03(\v2\x11.lbd.v1.ViolationR\bwarnings\x12\x16\n" +
+	"\x06purged\x18\x03 \x01(\x03R\x06purged\"\xe5\x01\n" +
 	"\rRotateRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1b\n" +
 	"\tchain_pem\x18\x02 \x01(\tR\bchainPem\x12\x17\n" +
@@ -474,10 +616,11 @@ const file_lbd_v1_certificate_service_proto_rawDesc = "" +
 	"\tlisteners\x18\f \x03(\tR\tlisteners\x12\x1f\n" +
 	"\vshadowed_by\x18\r \x03(\tR\n" +
 	"shadowedBy\x12-\n" +
-	"\x12managed_externally\x18\x0e \x01(\bR\x11managedExternally2\xb3\x01\n" +
-	"\x12CertificateService\x127\n" +
-	"\x06Rotate\x12\x15.lbd.v1.RotateRequest\x1a\x16.lbd.v1.RotateResponse\x12d\n" +
-	"\tGetStatus\x12*.lbd.v1.CertificateServiceGetStatusRequest\x1a+.lbd.v1.CertificateServiceGetStatusResponseB\x18Z\x16lbd/proto/lbd/v1;lbdv1b\x06proto3"
+	"\x12managed_externally\x18\x0e \x01(\bR\x11managedExternally2\x8a\x02\n" +
+	"\x12CertificateService\x12A\n" +
+	"\x06Rotate\x12\x15.lbd.v1.RotateRequest\x1a\x16.lbd.v1.RotateResponse\"\b\xe2\xe0\x18\x04\b\x03\x10\x02\x12n\n" +
+	"\tGetStatus\x12*.lbd.v1.CertificateServiceGetStatusRequest\x1a+.lbd.v1.CertificateServiceGetStatusResponse\"\b\xe2\xe0\x18\x04\b\x01\x10\x01\x12A\n" +
+	"\x06Delete\x12\x15.lbd.v1.DeleteRequest\x1a\x16.lbd.v1.DeleteResponse\"\b\xe2\xe0\x18\x04\b\x03\x10\x02B\x18Z\x16lbd/proto/lbd/v1;lbdv1b\x06proto3"
 
 var (
 	file_lbd_v1_certificate_service_proto_rawDescOnce sync.Once
@@ -491,31 +634,36 @@ func file_lbd_v1_certificate_service_proto_rawDescGZIP() []byte {
 	return file_lbd_v1_certificate_service_proto_rawDescData
 }
 
-var file_lbd_v1_certificate_service_proto_msgTypes = make([]protoimpl.MessageInfo, 5)
+var file_lbd_v1_certificate_service_proto_msgTypes = make([]protoimpl.MessageInfo, 7)
 var file_lbd_v1_certificate_service_proto_goTypes = []any{
-	(*RotateRequest)(nil),                       // 0: lbd.v1.RotateRequest
-	(*RotateResponse)(nil),                      // 1: lbd.v1.RotateResponse
-	(*CertificateServiceGetStatusRequest)(nil),  // 2: lbd.v1.CertificateServiceGetStatusRequest
-	(*CertificateServiceGetStatusResponse)(nil), // 3: lbd.v1.CertificateServiceGetStatusResponse
-	(*CertificateStatus)(nil),                   // 4: lbd.v1.CertificateStatus
-	(*Violation)(nil),                           // 5: lbd.v1.Violation
-	(*timestamppb.Timestamp)(nil),               // 6: google.protobuf.Timestamp
+	(*DeleteRequest)(nil),                       // 0: lbd.v1.DeleteRequest
+	(*DeleteResponse)(nil),                      // 1: lbd.v1.DeleteResponse
+	(*RotateRequest)(nil),                       // 2: lbd.v1.RotateRequest
+	(*RotateResponse)(nil),                      // 3: lbd.v1.RotateResponse
+	(*CertificateServiceGetStatusRequest)(nil),  // 4: lbd.v1.CertificateServiceGetStatusRequest
+	(*CertificateServiceGetStatusResponse)(nil), // 5: lbd.v1.CertificateServiceGetStatusResponse
+	(*CertificateStatus)(nil),                   // 6: lbd.v1.CertificateStatus
+	(*Violation)(nil),                           // 7: lbd.v1.Violation
+	(*timestamppb.Timestamp)(nil),               // 8: google.protobuf.Timestamp
 }
 var file_lbd_v1_certificate_service_proto_depIdxs = []int32{
-	4, // 0: lbd.v1.RotateResponse.certificate:type_name -> lbd.v1.CertificateStatus
-	5, // 1: lbd.v1.RotateResponse.warnings:type_name -> lbd.v1.Violation
-	4, // 2: lbd.v1.CertificateServiceGetStatusResponse.certificates:type_name -> lbd.v1.CertificateStatus
-	6, // 3: lbd.v1.CertificateStatus.not_before:type_name -> google.protobuf.Timestamp
-	6, // 4: lbd.v1.CertificateStatus.not_after:type_name -> google.protobuf.Timestamp
-	0, // 5: lbd.v1.CertificateService.Rotate:input_type -> lbd.v1.RotateRequest
-	2, // 6: lbd.v1.CertificateService.GetStatus:input_type -> lbd.v1.CertificateServiceGetStatusRequest
-	1, // 7: lbd.v1.CertificateService.Rotate:output_type -> lbd.v1.RotateResponse
-	3, // 8: lbd.v1.CertificateService.GetStatus:output_type -> lbd.v1.CertificateServiceGetStatusResponse
-	7, // [7:9] is the sub-list for method output_type
-	5, // [5:7] is the sub-list for method input_type
-	5, // [5:5] is the sub-list for extension type_name
-	5, // [5:5] is the sub-list for extension extendee
-	0, // [0:5] is the sub-list for field type_name
+	7, // 0: lbd.v1.DeleteResponse.warnings:type_name -> lbd.v1.Violation
+	6, // 1: lbd.v1.RotateResponse.certificate:type_name -> lbd.v1.CertificateStatus
+	7, // 2: lbd.v1.RotateResponse.warnings:type_name -> lbd.v1.Violation
+	6, // 3: lbd.v1.CertificateServiceGetStatusResponse.certificates:type_name -> lbd.v1.CertificateStatus
+	8, // 4: lbd.v1.CertificateStatus.not_before:type_name -> google.protobuf.Timestamp
+	8, // 5: lbd.v1.CertificateStatus.not_after:type_name -> google.protobuf.Timestamp
+	2, // 6: lbd.v1.CertificateService.Rotate:input_type -> lbd.v1.RotateRequest
+	4, // 7: lbd.v1.CertificateService.GetStatus:input_type -> lbd.v1.CertificateServiceGetStatusRequest
+	0, // 8: lbd.v1.CertificateService.Delete:input_type -> lbd.v1.DeleteRequest
+	3, // 9: lbd.v1.CertificateService.Rotate:output_type -> lbd.v1.RotateResponse
+	5, // 10: lbd.v1.CertificateService.GetStatus:output_type -> lbd.v1.CertificateServiceGetStatusResponse
+	1, // 11: lbd.v1.CertificateService.Delete:output_type -> lbd.v1.DeleteResponse
+	9, // [9:12] is the sub-list for method output_type
+	6, // [6:9] is the sub-list for method input_type
+	6, // [6:6] is the sub-list for extension type_name
+	6, // [6:6] is the sub-list for extension extendee
+	0, // [0:6] is the sub-list for field type_name
 }
 
 func init() { file_lbd_v1_certificate_service_proto_init() }
@@ -523,6 +671,7 @@ func file_lbd_v1_certificate_service_proto_init() {
 	if File_lbd_v1_certificate_service_proto != nil {
 		return
 	}
+	file_lbd_v1_access_proto_init()
 	file_lbd_v1_config_service_proto_init()
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -530,7 +679,7 @@ func file_lbd_v1_certificate_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_lbd_v1_certificate_service_proto_rawDesc), len(file_lbd_v1_certificate_service_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   5,
+			NumMessages:   7,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -21,6 +21,7 @@ const _ = grpc.SupportPackageIsVersion9
 const (
 	CertificateService_Rotate_FullMethodName    = "/lbd.v1.CertificateService/Rotate"
 	CertificateService_GetStatus_FullMethodName = "/lbd.v1.CertificateService/GetStatus"
+	CertificateService_Delete_FullMethodName    = "/lbd.v1.CertificateService/Delete"
 )
 
 // CertificateServiceClient is the client API for CertificateService service.
@@ -33,6 +34,8 @@ type CertificateServiceClient interface {
 	Rotate(ctx context.Context, in *RotateRequest, opts ...grpc.CallOption) (*RotateResponse, error)
 	// GetStatus reads what is stored and what this node serves.
 	GetStatus(ctx context.Context, in *CertificateServiceGetStatusRequest, opts ...grpc.CallOption) (*CertificateServiceGetStatusResponse, error)
+	// Delete removes a certificate, as one revision.
+	Delete(ctx context.Context, in *DeleteRequest, opts ...grpc.CallOption) (*DeleteResponse, error)
 }
 
 type certificateServiceClient struct {
@@ -63,6 +66,16 @@ func (c *certificateServiceClient) GetStatus(ctx context.Context, in *Certificat
 	return out, nil
 }
 
+func (c *certificateServiceClient) Delete(ctx context.Context, in *DeleteRequest, opts ...grpc.CallOption) (*DeleteResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(DeleteResponse)
+	err := c.cc.Invoke(ctx, CertificateService_Delete_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // CertificateServiceServer is the server API for CertificateService service.
 // All implementations must embed UnimplementedCertificateServiceServer
 // for forward compatibility.
@@ -73,6 +86,8 @@ type CertificateServiceServer interface {
 	Rotate(context.Context, *RotateRequest) (*RotateResponse, error)
 	// GetStatus reads what is stored and what this node serves.
 	GetStatus(context.Context, *CertificateServiceGetStatusRequest) (*CertificateServiceGetStatusResponse, error)
+	// Delete removes a certificate, as one revision.
+	Delete(context.Context, *DeleteRequest) (*DeleteResponse, error)
 	mustEmbedUnimplementedCertificateServiceServer()
 }
 
@@ -88,6 +103,9 @@ func (UnimplementedCertificateServiceServer) Rotate(context.Context, *RotateRequ
 }
 func (UnimplementedCertificateServiceServer) GetStatus(context.Context, *CertificateServiceGetStatusRequest) (*CertificateServiceGetStatusResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetStatus not implemented")
+}
+func (UnimplementedCertificateServiceServer) Delete(context.Context, *DeleteRequest) (*DeleteResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Delete not implemented")
 }
 func (UnimplementedCertificateServiceServer) mustEmbedUnimplementedCertificateServiceServer() {}
 func (UnimplementedCertificateServiceServer) testEmbeddedByValue()                            {}
@@ -146,6 +164,24 @@ func _CertificateService_GetStatus_Handler(srv interface{}, ctx context.Context,
 	return interceptor(ctx, in, info, handler)
 }
 
+func _CertificateService_Delete_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(DeleteRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(CertificateServiceServer).Delete(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: CertificateService_Delete_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(CertificateServiceServer).Delete(ctx, req.(*DeleteRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // CertificateService_ServiceDesc is the grpc.ServiceDesc for CertificateService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -160,6 +196,10 @@ var CertificateService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "GetStatus",
 			Handler:    _CertificateService_GetStatus_Handler,
+		},
+		{
+			MethodName: "Delete",
+			Handler:    _CertificateService_Delete_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

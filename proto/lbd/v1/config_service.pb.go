@@ -2242,7 +2242,7 @@ var File_lbd_v1_config_service_proto protoreflect.FileDescriptor
 
 const file_lbd_v1_config_service_proto_rawDesc = "" +
 	"\n" +
-	"\x1blbd/v1/config_service.proto\x12\x06lbd.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x15lbd/v1/resource.proto\"}\n" +
+	"\x1blbd/v1/config_service.proto\x12\x06lbd.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x13lbd/v1/access.proto\x1a\x15lbd/v1/resource.proto\"}\n" +
 	"\fApplyRequest\x12-\n" +
 	"\x06header\x18\x01 \x01(\v2\x13.lbd.v1.ApplyHeaderH\x00R\x06header\x126\n" +
 	"\tresources\x18\x02 \x01(\v2\x16.lbd.v1.ApplyResourcesH\x00R\tresourcesB\x06\n" +
@@ -2406,19 +2406,19 @@ const file_lbd_v1_config_service_proto_rawDesc = "" +
 	"\x19NODE_PROGRESS_UNSPECIFIED\x10\x00\x12\x19\n" +
 	"\x15NODE_PROGRESS_PENDING\x10\x01\x12\x18\n" +
 	"\x14NODE_PROGRESS_SERVED\x10\x02\x12\x19\n" +
-	"\x15NODE_PROGRESS_REFUSED\x10\x032\xbc\x05\n" +
-	"\rConfigService\x126\n" +
-	"\x05Apply\x12\x14.lbd.v1.ApplyRequest\x1a\x15.lbd.v1.ApplyResponse(\x01\x123\n" +
-	"\x04Diff\x12\x13.lbd.v1.DiffRequest\x1a\x14.lbd.v1.DiffResponse(\x01\x12=\n" +
-	"\bValidate\x12\x17.lbd.v1.ValidateRequest\x1a\x18.lbd.v1.ValidateResponse\x129\n" +
-	"\x06Export\x12\x15.lbd.v1.ExportRequest\x1a\x16.lbd.v1.ExportResponse0\x01\x12.\n" +
-	"\x03Get\x12\x12.lbd.v1.GetRequest\x1a\x13.lbd.v1.GetResponse\x121\n" +
-	"\x04List\x12\x13.lbd.v1.ListRequest\x1a\x14.lbd.v1.ListResponse\x12L\n" +
-	"\rListRevisions\x12\x1c.lbd.v1.ListRevisionsRequest\x1a\x1d.lbd.v1.ListRevisionsResponse\x12F\n" +
-	"\vGetRevision\x12\x1a.lbd.v1.GetRevisionRequest\x1a\x1b.lbd.v1.GetRevisionResponse\x12=\n" +
-	"\bRollback\x12\x17.lbd.v1.RollbackRequest\x1a\x18.lbd.v1.RollbackResponse\x126\n" +
-	"\x05Watch\x12\x14.lbd.v1.WatchRequest\x1a\x15.lbd.v1.WatchResponse0\x01\x12T\n" +
-	"\x0fWaitForRevision\x12\x1e.lbd.v1.WaitForRevisionRequest\x1a\x1f.lbd.v1.WaitForRevisionResponse0\x01B\x18Z\x16lbd/proto/lbd/v1;lbdv1b\x06proto3"
+	"\x15NODE_PROGRESS_REFUSED\x10\x032\xaa\x06\n" +
+	"\rConfigService\x12@\n" +
+	"\x05Apply\x12\x14.lbd.v1.ApplyRequest\x1a\x15.lbd.v1.ApplyResponse\"\b\xe2\xe0\x18\x04\b\x03\x10\x02(\x01\x12=\n" +
+	"\x04Diff\x12\x13.lbd.v1.DiffRequest\x1a\x14.lbd.v1.DiffResponse\"\b\xe2\xe0\x18\x04\b\x01\x10\x01(\x01\x12G\n" +
+	"\bValidate\x12\x17.lbd.v1.ValidateRequest\x1a\x18.lbd.v1.ValidateResponse\"\b\xe2\xe0\x18\x04\b\x01\x10\x01\x12C\n" +
+	"\x06Export\x12\x15.lbd.v1.ExportRequest\x1a\x16.lbd.v1.ExportResponse\"\b\xe2\xe0\x18\x04\b\x01\x10\x010\x01\x128\n" +
+	"\x03Get\x12\x12.lbd.v1.GetRequest\x1a\x13.lbd.v1.GetResponse\"\b\xe2\xe0\x18\x04\b\x01\x10\x01\x12;\n" +
+	"\x04List\x12\x13.lbd.v1.ListRequest\x1a\x14.lbd.v1.ListResponse\"\b\xe2\xe0\x18\x04\b\x01\x10\x01\x12V\n" +
+	"\rListRevisions\x12\x1c.lbd.v1.ListRevisionsRequest\x1a\x1d.lbd.v1.ListRevisionsResponse\"\b\xe2\xe0\x18\x04\b\x01\x10\x01\x12P\n" +
+	"\vGetRevision\x12\x1a.lbd.v1.GetRevisionRequest\x1a\x1b.lbd.v1.GetRevisionResponse\"\b\xe2\xe0\x18\x04\b\x01\x10\x01\x12G\n" +
+	"\bRollback\x12\x17.lbd.v1.RollbackRequest\x1a\x18.lbd.v1.RollbackResponse\"\b\xe2\xe0\x18\x04\b\x03\x10\x02\x12@\n" +
+	"\x05Watch\x12\x14.lbd.v1.WatchRequest\x1a\x15.lbd.v1.WatchResponse\"\b\xe2\xe0\x18\x04\b\x01\x10\x010\x01\x12^\n" +
+	"\x0fWaitForRevision\x12\x1e.lbd.v1.WaitForRevisionRequest\x1a\x1f.lbd.v1.WaitForRevisionResponse\"\b\xe2\xe0\x18\x04\b\x01\x10\x010\x01B\x18Z\x16lbd/proto/lbd/v1;lbdv1b\x06proto3"
 
 var (
 	file_lbd_v1_config_service_proto_rawDescOnce sync.Once
@@ -2539,6 +2539,7 @@ func file_lbd_v1_config_service_proto_init() {
 	if File_lbd_v1_config_service_proto != nil {
 		return
 	}
+	file_lbd_v1_access_proto_init()
 	file_lbd_v1_resource_proto_init()
 	file_lbd_v1_config_service_proto_msgTypes[0].OneofWrappers = []any{
 		(*ApplyRequest_Header)(nil),

@@ -418,6 +418,8 @@ type Document struct {
 	Policies     []*Policy      `protobuf:"bytes,8,rep,name=policies,proto3" json:"policies,omitempty"`
 	AddressLists []*AddressList `protobuf:"bytes,9,rep,name=address_lists,json=addressLists,proto3" json:"address_lists,omitempty"`
 	TrustBundles []*TrustBundle `protobuf:"bytes,10,rep,name=trust_bundles,json=trustBundles,proto3" json:"trust_bundles,omitempty"`
+	// Whose tokens may use which hosts and backends. Only an admin changes them.
+	Owners []*Owner `protobuf:"bytes,11,rep,name=owners,proto3" json:"owners,omitempty"`
 	// One in the cluster, without an owner. Absent: unchanged.
 	ClusterSettings *ClusterSettings `protobuf:"bytes,7,opt,name=cluster_settings,json=clusterSettings,proto3" json:"cluster_settings,omitempty"`
 	unknownFields   protoimpl.UnknownFields
@@ -517,6 +519,13 @@ func (x *Document) GetTrustBundles() []*TrustBundle {
 	return nil
 }
 
+func (x *Document) GetOwners() []*Owner {
+	if x != nil {
+		return x.Owners
+	}
+	return nil
+}
+
 func (x *Document) GetClusterSettings() *ClusterSettings {
 	if x != nil {
 		return x.ClusterSettings
@@ -545,6 +554,7 @@ type Resource struct {
 	//	*Resource_Policy
 	//	*Resource_AddressList
 	//	*Resource_TrustBundle
+	//	*Resource_OwnerBounds
 	Spec          isResource_Spec `protobuf_oneof:"spec"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -687,6 +697,15 @@ func (x *Resource) GetTrustBundle() *TrustBundle {
 	return nil
 }
 
+func (x *Resource) GetOwnerBounds() *Owner {
+	if x != nil {
+		if x, ok := x.Spec.(*Resource_OwnerBounds); ok {
+			return x.OwnerBounds
+		}
+	}
+	return nil
+}
+
 type isResource_Spec interface {
 	isResource_Spec()
 }
@@ -723,6 +742,10 @@ type Resource_TrustBundle struct {
 	TrustBundle *TrustBundle `protobuf:"bytes,17,opt,name=trust_bundle,json=trustBundle,proto3,oneof"`
 }
 
+type Resource_OwnerBounds struct {
+	OwnerBounds *Owner `protobuf:"bytes,18,opt,name=owner_bounds,json=ownerBounds,proto3,oneof"`
+}
+
 func (*Resource_Listener) isResource_Spec() {}
 
 func (*Resource_Certificate) isResource_Spec() {}
@@ -738,6 +761,8 @@ func (*Resource_Policy) isResource_Spec() {}
 func (*Resource_AddressList) isResource_Spec() {}
 
 func (*Resource_TrustBundle) isResource_Spec() {}
+
+func (*Resource_OwnerBounds) isResource_Spec() {}
 
 // Listener accepts connections on every node.
 type Listener struct {
@@ -1659,6 +1684,80 @@ func (x *TrustBundle) GetCa() *Content {
 	return nil
 }
 
+// Owner bounds what tokens of an owner may write into documents. Callers that are not bound to owners are not bound by it.
+type Owner struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The owner that is bound. Unique among owners. Required.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// For selectors and for people: "key: value", at most 64. Default: none.
+	Labels map[string]string `protobuf:"bytes,2,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// Hosts that its routes and certificates may have: exact names, "*.example.com" for all names below (however deep, and that wildcard itself), or
+	// "*" for any host and for routes without hosts. At most 1000. None: no host.
+	AllowedHosts []string `protobuf:"bytes,3,rep,name=allowed_hosts,json=allowedHosts,proto3" json:"allowed_hosts,omitempty"`
+	// Networks that its backends may be in, also by name, as "10.0.0.0/8" or one address. At most 1000. None: no backend.
+	AllowedBackendCidrs []string `protobuf:"bytes,4,rep,name=allowed_backend_cidrs,json=allowedBackendCidrs,proto3" json:"allowed_backend_cidrs,omitempty"`
+	unknownFields       protoimpl.UnknownFields
+	sizeCache           protoimpl.SizeCache
+}
+
+func (x *Owner) Reset() {
+	*x = Owner{}
+	mi := &file_lbd_v1_resource_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Owner) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Owner) ProtoMessage() {}
+
+func (x *Owner) ProtoReflect() protoreflect.Message {
+	mi := &file_lbd_v1_resource_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Owner.ProtoReflect.Descriptor instead.
+func (*Owner) Descriptor() ([]byte, []int) {
+	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *Owner) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Owner) GetLabels() map[string]string {
+	if x != nil {
+		return x.Labels
+	}
+	return nil
+}
+
+func (x *Owner) GetAllowedHosts() []string {
+	if x != nil {
+		return x.AllowedHosts
+	}
+	return nil
+}
+
+func (x *Owner) GetAllowedBackendCidrs() []string {
+	if x != nil {
+		return x.AllowedBackendCidrs
+	}
+	return nil
+}
+
 // Pool is a set of backends that answer the same requests. Either backends or discovery.
 type Pool struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1701,7 +1800,7 @@ type Pool struct {
 
 func (x *Pool) Reset() {
 	*x = Pool{}
-	mi := &file_lbd_v1_resource_proto_msgTypes[12]
+	mi := &file_lbd_v1_resource_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1713,7 +1812,7 @@ func (x *Pool) String() string {
 func (*Pool) ProtoMessage() {}
 
 func (x *Pool) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_v1_resource_proto_msgTypes[12]
+	mi := &file_lbd_v1_resource_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1726,7 +1825,7 @@ func (x *Pool) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pool.ProtoReflect.Descriptor instead.
 func (*Pool) Descriptor() ([]byte, []int) {
-	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{12}
+	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Pool) GetName() string {
@@ -1856,7 +1955,7 @@ type HashOn struct {
 
 func (x *HashOn) Reset() {
 	*x = HashOn{}
-	mi := &file_lbd_v1_resource_proto_msgTypes[13]
+	mi := &file_lbd_v1_resource_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1868,7 +1967,7 @@ func (x *HashOn) String() string {
 func (*HashOn) ProtoMessage() {}
 
 func (x *HashOn) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_v1_resource_proto_msgTypes[13]
+	mi := &file_lbd_v1_resource_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1881,7 +1980,7 @@ func (x *HashOn) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HashOn.ProtoReflect.Descriptor instead.
 func (*HashOn) Descriptor() ([]byte, []int) {
-	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{13}
+	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *HashOn) GetSource() isHashOn_Source {
@@ -1951,7 +2050,7 @@ type ClientAddress struct {
 
 func (x *ClientAddress) Reset() {
 	*x = ClientAddress{}
-	mi := &file_lbd_v1_resource_proto_msgTypes[14]
+	mi := &file_lbd_v1_resource_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1963,7 +2062,7 @@ func (x *ClientAddress) String() string {
 func (*ClientAddress) ProtoMessage() {}
 
 func (x *ClientAddress) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_v1_resource_proto_msgTypes[14]
+	mi := &file_lbd_v1_resource_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1976,7 +2075,7 @@ func (x *ClientAddress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClientAddress.ProtoReflect.Descriptor instead.
 func (*ClientAddress) Descriptor() ([]byte, []int) {
-	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{14}
+	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{15}
 }
 
 // Backend is one server process behind lbd.
@@ -1994,7 +2093,7 @@ type Backend struct {
 
 func (x *Backend) Reset() {
 	*x = Backend{}
-	mi := &file_lbd_v1_resource_proto_msgTypes[15]
+	mi := &file_lbd_v1_resource_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2006,7 +2105,7 @@ func (x *Backend) String() string {
 func (*Backend) ProtoMessage() {}
 
 func (x *Backend) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_v1_resource_proto_msgTypes[15]
+	mi := &file_lbd_v1_resource_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2019,7 +2118,7 @@ func (x *Backend) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Backend.ProtoReflect.Descriptor instead.
 func (*Backend) Descriptor() ([]byte, []int) {
-	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{15}
+	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Backend) GetAddress() string {
@@ -2058,7 +2157,7 @@ type Discovery struct {
 
 func (x *Discovery) Reset() {
 	*x = Discovery{}
-	mi := &file_lbd_v1_resource_proto_msgTypes[16]
+	mi := &file_lbd_v1_resource_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2070,7 +2169,7 @@ func (x *Discovery) String() string {
 func (*Discovery) ProtoMessage() {}
 
 func (x *Discovery) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_v1_resource_proto_msgTypes[16]
+	mi := &file_lbd_v1_resource_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2083,7 +2182,7 @@ func (x *Discovery) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Discovery.ProtoReflect.Descriptor instead.
 func (*Discovery) Descriptor() ([]byte, []int) {
-	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{16}
+	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Discovery) GetHost() string {
@@ -2123,7 +2222,7 @@ type Ejection struct {
 
 func (x *Ejection) Reset() {
 	*x = Ejection{}
-	mi := &file_lbd_v1_resource_proto_msgTypes[17]
+	mi := &file_lbd_v1_resource_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2135,7 +2234,7 @@ func (x *Ejection) String() string {
 func (*Ejection) ProtoMessage() {}
 
 func (x *Ejection) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_v1_resource_proto_msgTypes[17]
+	mi := &file_lbd_v1_resource_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2148,7 +2247,7 @@ func (x *Ejection) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ejection.ProtoReflect.Descriptor instead.
 func (*Ejection) Descriptor() ([]byte, []int) {
-	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{17}
+	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Ejection) GetConsecutiveErrors() int32 {
@@ -2187,7 +2286,7 @@ type BackendTls struct {
 
 func (x *BackendTls) Reset() {
 	*x = BackendTls{}
-	mi := &file_lbd_v1_resource_proto_msgTypes[18]
+	mi := &file_lbd_v1_resource_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2199,7 +2298,7 @@ func (x *BackendTls) String() string {
 func (*BackendTls) ProtoMessage() {}
 
 func (x *BackendTls) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_v1_resource_proto_msgTypes[18]
+	mi := &file_lbd_v1_resource_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2212,7 +2311,7 @@ func (x *BackendTls) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackendTls.ProtoReflect.Descriptor instead.
 func (*BackendTls) Descriptor() ([]byte, []int) {
-	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{18}
+	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *BackendTls) GetServerName() string {
@@ -2256,7 +2355,7 @@ type PoolConnections struct {
 
 func (x *PoolConnections) Reset() {
 	*x = PoolConnections{}
-	mi := &file_lbd_v1_resource_proto_msgTypes[19]
+	mi := &file_lbd_v1_resource_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2268,7 +2367,7 @@ func (x *PoolConnections) String() string {
 func (*PoolConnections) ProtoMessage() {}
 
 func (x *PoolConnections) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_v1_resource_proto_msgTypes[19]
+	mi := &file_lbd_v1_resource_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2281,7 +2380,7 @@ func (x *PoolConnections) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PoolConnections.ProtoReflect.Descriptor instead.
 func (*PoolConnections) Descriptor() ([]byte, []int) {
-	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{19}
+	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *PoolConnections) GetMaxPerBackend() int32 {
@@ -2332,7 +2431,7 @@ type Queue struct {
 
 func (x *Queue) Reset() {
 	*x = Queue{}
-	mi := &file_lbd_v1_resource_proto_msgTypes[20]
+	mi := &file_lbd_v1_resource_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2344,7 +2443,7 @@ func (x *Queue) String() string {
 func (*Queue) ProtoMessage() {}
 
 func (x *Queue) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_v1_resource_proto_msgTypes[20]
+	mi := &file_lbd_v1_resource_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2357,7 +2456,7 @@ func (x *Queue) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Queue.ProtoReflect.Descriptor instead.
 func (*Queue) Descriptor() ([]byte, []int) {
-	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{20}
+	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Queue) GetLength() int32 {
@@ -2391,7 +2490,7 @@ type SessionPersistence struct {
 
 func (x *SessionPersistence) Reset() {
 	*x = SessionPersistence{}
-	mi := &file_lbd_v1_resource_proto_msgTypes[21]
+	mi := &file_lbd_v1_resource_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2403,7 +2502,7 @@ func (x *SessionPersistence) String() string {
 func (*SessionPersistence) ProtoMessage() {}
 
 func (x *SessionPersistence) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_v1_resource_proto_msgTypes[21]
+	mi := &file_lbd_v1_resource_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2416,7 +2515,7 @@ func (x *SessionPersistence) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionPersistence.ProtoReflect.Descriptor instead.
 func (*SessionPersistence) Descriptor() ([]byte, []int) {
-	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{21}
+	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *SessionPersistence) GetCookie() string {
@@ -2458,7 +2557,7 @@ type FailOpen struct {
 
 func (x *FailOpen) Reset() {
 	*x = FailOpen{}
-	mi := &file_lbd_v1_resource_proto_msgTypes[22]
+	mi := &file_lbd_v1_resource_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2470,7 +2569,7 @@ func (x *FailOpen) String() string {
 func (*FailOpen) ProtoMessage() {}
 
 func (x *FailOpen) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_v1_resource_proto_msgTypes[22]
+	mi := &file_lbd_v1_resource_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2483,7 +2582,7 @@ func (x *FailOpen) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FailOpen.ProtoReflect.Descriptor instead.
 func (*FailOpen) Descriptor() ([]byte, []int) {
-	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{22}
+	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *FailOpen) GetBelowPercent() int32 {
@@ -2524,7 +2623,7 @@ type HealthCheck struct {
 
 func (x *HealthCheck) Reset() {
 	*x = HealthCheck{}
-	mi := &file_lbd_v1_resource_proto_msgTypes[23]
+	mi := &file_lbd_v1_resource_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2536,7 +2635,7 @@ func (x *HealthCheck) String() string {
 func (*HealthCheck) ProtoMessage() {}
 
 func (x *HealthCheck) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_v1_resource_proto_msgTypes[23]
+	mi := &file_lbd_v1_resource_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2549,7 +2648,7 @@ func (x *HealthCheck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HealthCheck.ProtoReflect.Descriptor instead.
 func (*HealthCheck) Descriptor() ([]byte, []int) {
-	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{23}
+	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *HealthCheck) GetCheck() isHealthCheck_Check {
@@ -2686,7 +2785,7 @@ type HttpCheck struct {
 
 func (x *HttpCheck) Reset() {
 	*x = HttpCheck{}
-	mi := &file_lbd_v1_resource_proto_msgTypes[24]
+	mi := &file_lbd_v1_resource_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2698,7 +2797,7 @@ func (x *HttpCheck) String() string {
 func (*HttpCheck) ProtoMessage() {}
 
 func (x *HttpCheck) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_v1_resource_proto_msgTypes[24]
+	mi := &file_lbd_v1_resource_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2711,7 +2810,7 @@ func (x *HttpCheck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HttpCheck.ProtoReflect.Descriptor instead.
 func (*HttpCheck) Descriptor() ([]byte, []int) {
-	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{24}
+	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *HttpCheck) GetPath() string {
@@ -2765,7 +2864,7 @@ type TcpCheck struct {
 
 func (x *TcpCheck) Reset() {
 	*x = TcpCheck{}
-	mi := &file_lbd_v1_resource_proto_msgTypes[25]
+	mi := &file_lbd_v1_resource_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2777,7 +2876,7 @@ func (x *TcpCheck) String() string {
 func (*TcpCheck) ProtoMessage() {}
 
 func (x *TcpCheck) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_v1_resource_proto_msgTypes[25]
+	mi := &file_lbd_v1_resource_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2790,7 +2889,7 @@ func (x *TcpCheck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TcpCheck.ProtoReflect.Descriptor instead.
 func (*TcpCheck) Descriptor() ([]byte, []int) {
-	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{25}
+	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{26}
 }
 
 // TlsCheck opens a connection, makes a TLS handshake with verification and closes it.
@@ -2802,7 +2901,7 @@ type TlsCheck struct {
 
 func (x *TlsCheck) Reset() {
 	*x = TlsCheck{}
-	mi := &file_lbd_v1_resource_proto_msgTypes[26]
+	mi := &file_lbd_v1_resource_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2814,7 +2913,7 @@ func (x *TlsCheck) String() string {
 func (*TlsCheck) ProtoMessage() {}
 
 func (x *TlsCheck) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_v1_resource_proto_msgTypes[26]
+	mi := &file_lbd_v1_resource_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2827,7 +2926,7 @@ func (x *TlsCheck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TlsCheck.ProtoReflect.Descriptor instead.
 func (*TlsCheck) Descriptor() ([]byte, []int) {
-	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{26}
+	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{27}
 }
 
 // Route says what happens to requests that it matches. Exactly one action.
@@ -2870,7 +2969,7 @@ type Route struct {
 
 func (x *Route) Reset() {
 	*x = Route{}
-	mi := &file_lbd_v1_resource_proto_msgTypes[27]
+	mi := &file_lbd_v1_resource_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2882,7 +2981,7 @@ func (x *Route) String() string {
 func (*Route) ProtoMessage() {}
 
 func (x *Route) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_v1_resource_proto_msgTypes[27]
+	mi := &file_lbd_v1_resource_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2895,7 +2994,7 @@ func (x *Route) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Route.ProtoReflect.Descriptor instead.
 func (*Route) Descriptor() ([]byte, []int) {
-	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{27}
+	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Route) GetName() string {
@@ -3052,7 +3151,7 @@ type RouteMatch struct {
 
 func (x *RouteMatch) Reset() {
 	*x = RouteMatch{}
-	mi := &file_lbd_v1_resource_proto_msgTypes[28]
+	mi := &file_lbd_v1_resource_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3064,7 +3163,7 @@ func (x *RouteMatch) String() string {
 func (*RouteMatch) ProtoMessage() {}
 
 func (x *RouteMatch) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_v1_resource_proto_msgTypes[28]
+	mi := &file_lbd_v1_resource_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3077,7 +3176,7 @@ func (x *RouteMatch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RouteMatch.ProtoReflect.Descriptor instead.
 func (*RouteMatch) Descriptor() ([]byte, []int) {
-	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{28}
+	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *RouteMatch) GetPath() *PathMatch {
@@ -3129,7 +3228,7 @@ type FieldMatch struct {
 
 func (x *FieldMatch) Reset() {
 	*x = FieldMatch{}
-	mi := &file_lbd_v1_resource_proto_msgTypes[29]
+	mi := &file_lbd_v1_resource_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3141,7 +3240,7 @@ func (x *FieldMatch) String() string {
 func (*FieldMatch) ProtoMessage() {}
 
 func (x *FieldMatch) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_v1_resource_proto_msgTypes[29]
+	mi := &file_lbd_v1_resource_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3154,7 +3253,7 @@ func (x *FieldMatch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FieldMatch.ProtoReflect.Descriptor instead.
 func (*FieldMatch) Descriptor() ([]byte, []int) {
-	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{29}
+	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *FieldMatch) GetName() string {
@@ -3259,7 +3358,7 @@ type PathMatch struct {
 
 func (x *PathMatch) Reset() {
 	*x = PathMatch{}
-	mi := &file_lbd_v1_resource_proto_msgTypes[30]
+	mi := &file_lbd_v1_resource_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3271,7 +3370,7 @@ func (x *PathMatch) String() string {
 func (*PathMatch) ProtoMessage() {}
 
 func (x *PathMatch) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_v1_resource_proto_msgTypes[30]
+	mi := &file_lbd_v1_resource_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3284,7 +3383,7 @@ func (x *PathMatch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PathMatch.ProtoReflect.Descriptor instead.
 func (*PathMatch) Descriptor() ([]byte, []int) {
-	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{30}
+	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *PathMatch) GetMatch() isPathMatch_Match {
@@ -3362,7 +3461,7 @@ type Forward struct {
 
 func (x *Forward) Reset() {
 	*x = Forward{}
-	mi := &file_lbd_v1_resource_proto_msgTypes[31]
+	mi := &file_lbd_v1_resource_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3374,7 +3473,7 @@ func (x *Forward) String() string {
 func (*Forward) ProtoMessage() {}
 
 func (x *Forward) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_v1_resource_proto_msgTypes[31]
+	mi := &file_lbd_v1_resource_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3387,7 +3486,7 @@ func (x *Forward) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Forward.ProtoReflect.Descriptor instead.
 func (*Forward) Descriptor() ([]byte, []int) {
-	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{31}
+	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Forward) GetPools() []*ForwardPool {
@@ -3437,7 +3536,7 @@ type ForwardPool struct {
 
 func (x *ForwardPool) Reset() {
 	*x = ForwardPool{}
-	mi := &file_lbd_v1_resource_proto_msgTypes[32]
+	mi := &file_lbd_v1_resource_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3449,7 +3548,7 @@ func (x *ForwardPool) String() string {
 func (*ForwardPool) ProtoMessage() {}
 
 func (x *ForwardPool) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_v1_resource_proto_msgTypes[32]
+	mi := &file_lbd_v1_resource_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3462,7 +3561,7 @@ func (x *ForwardPool) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForwardPool.ProtoReflect.Descriptor instead.
 func (*ForwardPool) Descriptor() ([]byte, []int) {
-	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{32}
+	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ForwardPool) GetPool() string {
@@ -3492,7 +3591,7 @@ type SplitPersistence struct {
 
 func (x *SplitPersistence) Reset() {
 	*x = SplitPersistence{}
-	mi := &file_lbd_v1_resource_proto_msgTypes[33]
+	mi := &file_lbd_v1_resource_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3504,7 +3603,7 @@ func (x *SplitPersistence) String() string {
 func (*SplitPersistence) ProtoMessage() {}
 
 func (x *SplitPersistence) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_v1_resource_proto_msgTypes[33]
+	mi := &file_lbd_v1_resource_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3517,7 +3616,7 @@ func (x *SplitPersistence) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SplitPersistence.ProtoReflect.Descriptor instead.
 func (*SplitPersistence) Descriptor() ([]byte, []int) {
-	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{33}
+	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *SplitPersistence) GetCookie() string {
@@ -3547,7 +3646,7 @@ type Rewrite struct {
 
 func (x *Rewrite) Reset() {
 	*x = Rewrite{}
-	mi := &file_lbd_v1_resource_proto_msgTypes[34]
+	mi := &file_lbd_v1_resource_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3559,7 +3658,7 @@ func (x *Rewrite) String() string {
 func (*Rewrite) ProtoMessage() {}
 
 func (x *Rewrite) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_v1_resource_proto_msgTypes[34]
+	mi := &file_lbd_v1_resource_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3572,7 +3671,7 @@ func (x *Rewrite) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Rewrite.ProtoReflect.Descriptor instead.
 func (*Rewrite) Descriptor() ([]byte, []int) {
-	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{34}
+	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Rewrite) GetHost() string {
@@ -3608,7 +3707,7 @@ type Redirect struct {
 
 func (x *Redirect) Reset() {
 	*x = Redirect{}
-	mi := &file_lbd_v1_resource_proto_msgTypes[35]
+	mi := &file_lbd_v1_resource_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3620,7 +3719,7 @@ func (x *Redirect) String() string {
 func (*Redirect) ProtoMessage() {}
 
 func (x *Redirect) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_v1_resource_proto_msgTypes[35]
+	mi := &file_lbd_v1_resource_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3633,7 +3732,7 @@ func (x *Redirect) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Redirect.ProtoReflect.Descriptor instead.
 func (*Redirect) Descriptor() ([]byte, []int) {
-	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{35}
+	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *Redirect) GetScheme() string {
@@ -3685,7 +3784,7 @@ type HeaderChanges struct {
 
 func (x *HeaderChanges) Reset() {
 	*x = HeaderChanges{}
-	mi := &file_lbd_v1_resource_proto_msgTypes[36]
+	mi := &file_lbd_v1_resource_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3697,7 +3796,7 @@ func (x *HeaderChanges) String() string {
 func (*HeaderChanges) ProtoMessage() {}
 
 func (x *HeaderChanges) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_v1_resource_proto_msgTypes[36]
+	mi := &file_lbd_v1_resource_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3710,7 +3809,7 @@ func (x *HeaderChanges) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeaderChanges.ProtoReflect.Descriptor instead.
 func (*HeaderChanges) Descriptor() ([]byte, []int) {
-	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{36}
+	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *HeaderChanges) GetSet() map[string]string {
@@ -3749,7 +3848,7 @@ type ErrorPage struct {
 
 func (x *ErrorPage) Reset() {
 	*x = ErrorPage{}
-	mi := &file_lbd_v1_resource_proto_msgTypes[37]
+	mi := &file_lbd_v1_resource_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3761,7 +3860,7 @@ func (x *ErrorPage) String() string {
 func (*ErrorPage) ProtoMessage() {}
 
 func (x *ErrorPage) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_v1_resource_proto_msgTypes[37]
+	mi := &file_lbd_v1_resource_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3774,7 +3873,7 @@ func (x *ErrorPage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ErrorPage.ProtoReflect.Descriptor instead.
 func (*ErrorPage) Descriptor() ([]byte, []int) {
-	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{37}
+	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ErrorPage) GetStatus() []string {
@@ -3815,7 +3914,7 @@ type Maintenance struct {
 
 func (x *Maintenance) Reset() {
 	*x = Maintenance{}
-	mi := &file_lbd_v1_resource_proto_msgTypes[38]
+	mi := &file_lbd_v1_resource_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3827,7 +3926,7 @@ func (x *Maintenance) String() string {
 func (*Maintenance) ProtoMessage() {}
 
 func (x *Maintenance) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_v1_resource_proto_msgTypes[38]
+	mi := &file_lbd_v1_resource_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3840,7 +3939,7 @@ func (x *Maintenance) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Maintenance.ProtoReflect.Descriptor instead.
 func (*Maintenance) Descriptor() ([]byte, []int) {
-	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{38}
+	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *Maintenance) GetRetryAfter() *durationpb.Duration {
@@ -3890,7 +3989,7 @@ type ForwardTimeouts struct {
 
 func (x *ForwardTimeouts) Reset() {
 	*x = ForwardTimeouts{}
-	mi := &file_lbd_v1_resource_proto_msgTypes[39]
+	mi := &file_lbd_v1_resource_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3902,7 +4001,7 @@ func (x *ForwardTimeouts) String() string {
 func (*ForwardTimeouts) ProtoMessage() {}
 
 func (x *ForwardTimeouts) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_v1_resource_proto_msgTypes[39]
+	mi := &file_lbd_v1_resource_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3915,7 +4014,7 @@ func (x *ForwardTimeouts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForwardTimeouts.ProtoReflect.Descriptor instead.
 func (*ForwardTimeouts) Descriptor() ([]byte, []int) {
-	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{39}
+	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ForwardTimeouts) GetFirstByte() *Timeout {
@@ -3969,7 +4068,7 @@ type Retry struct {
 
 func (x *Retry) Reset() {
 	*x = Retry{}
-	mi := &file_lbd_v1_resource_proto_msgTypes[40]
+	mi := &file_lbd_v1_resource_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3981,7 +4080,7 @@ func (x *Retry) String() string {
 func (*Retry) ProtoMessage() {}
 
 func (x *Retry) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_v1_resource_proto_msgTypes[40]
+	mi := &file_lbd_v1_resource_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3994,7 +4093,7 @@ func (x *Retry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Retry.ProtoReflect.Descriptor instead.
 func (*Retry) Descriptor() ([]byte, []int) {
-	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{40}
+	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *Retry) GetAttempts() int32 {
@@ -4047,7 +4146,7 @@ type Respond struct {
 
 func (x *Respond) Reset() {
 	*x = Respond{}
-	mi := &file_lbd_v1_resource_proto_msgTypes[41]
+	mi := &file_lbd_v1_resource_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4059,7 +4158,7 @@ func (x *Respond) String() string {
 func (*Respond) ProtoMessage() {}
 
 func (x *Respond) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_v1_resource_proto_msgTypes[41]
+	mi := &file_lbd_v1_resource_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4072,7 +4171,7 @@ func (x *Respond) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Respond.ProtoReflect.Descriptor instead.
 func (*Respond) Descriptor() ([]byte, []int) {
-	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{41}
+	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *Respond) GetStatus() int32 {
@@ -4115,7 +4214,7 @@ type Policy struct {
 
 func (x *Policy) Reset() {
 	*x = Policy{}
-	mi := &file_lbd_v1_resource_proto_msgTypes[42]
+	mi := &file_lbd_v1_resource_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4127,7 +4226,7 @@ func (x *Policy) String() string {
 func (*Policy) ProtoMessage() {}
 
 func (x *Policy) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_v1_resource_proto_msgTypes[42]
+	mi := &file_lbd_v1_resource_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4140,7 +4239,7 @@ func (x *Policy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Policy.ProtoReflect.Descriptor instead.
 func (*Policy) Descriptor() ([]byte, []int) {
-	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{42}
+	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *Policy) GetName() string {
@@ -4225,7 +4324,7 @@ type BodySize struct {
 
 func (x *BodySize) Reset() {
 	*x = BodySize{}
-	mi := &file_lbd_v1_resource_proto_msgTypes[43]
+	mi := &file_lbd_v1_resource_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4237,7 +4336,7 @@ func (x *BodySize) String() string {
 func (*BodySize) ProtoMessage() {}
 
 func (x *BodySize) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_v1_resource_proto_msgTypes[43]
+	mi := &file_lbd_v1_resource_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4250,7 +4349,7 @@ func (x *BodySize) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BodySize.ProtoReflect.Descriptor instead.
 func (*BodySize) Descriptor() ([]byte, []int) {
-	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{43}
+	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *BodySize) GetMaxBytes() int64 {
@@ -4278,7 +4377,7 @@ type Addresses struct {
 
 func (x *Addresses) Reset() {
 	*x = Addresses{}
-	mi := &file_lbd_v1_resource_proto_msgTypes[44]
+	mi := &file_lbd_v1_resource_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4290,7 +4389,7 @@ func (x *Addresses) String() string {
 func (*Addresses) ProtoMessage() {}
 
 func (x *Addresses) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_v1_resource_proto_msgTypes[44]
+	mi := &file_lbd_v1_resource_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4303,7 +4402,7 @@ func (x *Addresses) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Addresses.ProtoReflect.Descriptor instead.
 func (*Addresses) Descriptor() ([]byte, []int) {
-	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{44}
+	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *Addresses) GetAllow() []string {
@@ -4352,7 +4451,7 @@ type Concurrency struct {
 
 func (x *Concurrency) Reset() {
 	*x = Concurrency{}
-	mi := &file_lbd_v1_resource_proto_msgTypes[45]
+	mi := &file_lbd_v1_resource_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4364,7 +4463,7 @@ func (x *Concurrency) String() string {
 func (*Concurrency) ProtoMessage() {}
 
 func (x *Concurrency) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_v1_resource_proto_msgTypes[45]
+	mi := &file_lbd_v1_resource_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4377,7 +4476,7 @@ func (x *Concurrency) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Concurrency.ProtoReflect.Descriptor instead.
 func (*Concurrency) Descriptor() ([]byte, []int) {
-	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{45}
+	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *Concurrency) GetMaxRequests() int32 {
@@ -4402,7 +4501,7 @@ type AddressList struct {
 
 func (x *AddressList) Reset() {
 	*x = AddressList{}
-	mi := &file_lbd_v1_resource_proto_msgTypes[46]
+	mi := &file_lbd_v1_resource_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4414,7 +4513,7 @@ func (x *AddressList) String() string {
 func (*AddressList) ProtoMessage() {}
 
 func (x *AddressList) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_v1_resource_proto_msgTypes[46]
+	mi := &file_lbd_v1_resource_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4427,7 +4526,7 @@ func (x *AddressList) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddressList.ProtoReflect.Descriptor instead.
 func (*AddressList) Descriptor() ([]byte, []int) {
-	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{46}
+	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *AddressList) GetName() string {
@@ -4458,13 +4557,21 @@ type ClusterSettings struct {
 	AllowLoopbackBackends *bool `protobuf:"varint,1,opt,name=allow_loopback_backends,json=allowLoopbackBackends,proto3,oneof" json:"allow_loopback_backends,omitempty"`
 	// Whether backends may be on 169.254.0.0/16 and fe80::/10. Default false.
 	AllowLinkLocalBackends *bool `protobuf:"varint,2,opt,name=allow_link_local_backends,json=allowLinkLocalBackends,proto3,oneof" json:"allow_link_local_backends,omitempty"`
-	unknownFields          protoimpl.UnknownFields
-	sizeCache              protoimpl.SizeCache
+	// Whether callers of a node's control socket (root, the group lbd, or who started the node) are admins. Default true; with false they are
+	// operators, and it takes an admin's token to set it back.
+	LocalAdmin *bool `protobuf:"varint,3,opt,name=local_admin,json=localAdmin,proto3,oneof" json:"local_admin,omitempty"`
+	// Absent: no backups are made by themselves.
+	Backup *BackupSettings `protobuf:"bytes,4,opt,name=backup,proto3" json:"backup,omitempty"`
+	// What all resources, their history and what else is replicated may take, encoded. 16777216 (16 MiB) to 17179869184 (16 GiB); default 1073741824
+	// (1 GiB). A change beyond is refused.
+	StateBytes    int64 `protobuf:"varint,5,opt,name=state_bytes,json=stateBytes,proto3" json:"state_bytes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ClusterSettings) Reset() {
 	*x = ClusterSettings{}
-	mi := &file_lbd_v1_resource_proto_msgTypes[47]
+	mi := &file_lbd_v1_resource_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4476,7 +4583,7 @@ func (x *ClusterSettings) String() string {
 func (*ClusterSettings) ProtoMessage() {}
 
 func (x *ClusterSettings) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_v1_resource_proto_msgTypes[47]
+	mi := &file_lbd_v1_resource_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4489,7 +4596,7 @@ func (x *ClusterSettings) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClusterSettings.ProtoReflect.Descriptor instead.
 func (*ClusterSettings) Descriptor() ([]byte, []int) {
-	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{47}
+	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *ClusterSettings) GetAllowLoopbackBackends() bool {
@@ -4506,11 +4613,105 @@ func (x *ClusterSettings) GetAllowLinkLocalBackends() bool {
 	return false
 }
 
+func (x *ClusterSettings) GetLocalAdmin() bool {
+	if x != nil && x.LocalAdmin != nil {
+		return *x.LocalAdmin
+	}
+	return false
+}
+
+func (x *ClusterSettings) GetBackup() *BackupSettings {
+	if x != nil {
+		return x.Backup
+	}
+	return nil
+}
+
+func (x *ClusterSettings) GetStateBytes() int64 {
+	if x != nil {
+		return x.StateBytes
+	}
+	return 0
+}
+
+// BackupSettings is when backups are made, and where.
+type BackupSettings struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// "6h": so often, 1h to 8760h; or "03:30": every day at this time (UTC). Required.
+	Schedule string `protobuf:"bytes,1,opt,name=schedule,proto3" json:"schedule,omitempty"`
+	// On the node that makes them: an absolute path. Required.
+	Directory string `protobuf:"bytes,2,opt,name=directory,proto3" json:"directory,omitempty"`
+	// How many are kept, the newest. 1 to 10000; default 14.
+	Keep int32 `protobuf:"varint,3,opt,name=keep,proto3" json:"keep,omitempty"`
+	// Recipients of age ("age1…") for the sealing key. None: without it.
+	Recipients    []string `protobuf:"bytes,4,rep,name=recipients,proto3" json:"recipients,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BackupSettings) Reset() {
+	*x = BackupSettings{}
+	mi := &file_lbd_v1_resource_proto_msgTypes[49]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BackupSettings) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BackupSettings) ProtoMessage() {}
+
+func (x *BackupSettings) ProtoReflect() protoreflect.Message {
+	mi := &file_lbd_v1_resource_proto_msgTypes[49]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BackupSettings.ProtoReflect.Descriptor instead.
+func (*BackupSettings) Descriptor() ([]byte, []int) {
+	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{49}
+}
+
+func (x *BackupSettings) GetSchedule() string {
+	if x != nil {
+		return x.Schedule
+	}
+	return ""
+}
+
+func (x *BackupSettings) GetDirectory() string {
+	if x != nil {
+		return x.Directory
+	}
+	return ""
+}
+
+func (x *BackupSettings) GetKeep() int32 {
+	if x != nil {
+		return x.Keep
+	}
+	return 0
+}
+
+func (x *BackupSettings) GetRecipients() []string {
+	if x != nil {
+		return x.Recipients
+	}
+	return nil
+}
+
 var File_lbd_v1_resource_proto protoreflect.FileDescriptor
 
 const file_lbd_v1_resource_proto_rawDesc = "" +
 	"\n" +
-	"\x15lbd/v1/resource.proto\x12\x06lbd.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xd9\x03\n" +
+	"\x15lbd/v1/resource.proto\x12\x06lbd.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x80\x04\n" +
 	"\bDocument\x12\x1f\n" +
 	"\vapi_version\x18\x01 \x01(\tR\n" +
 	"apiVersion\x12\x14\n" +
@@ -4522,8 +4723,9 @@ const file_lbd_v1_resource_proto_rawDesc = "" +
 	"\bpolicies\x18\b \x03(\v2\x0e.lbd.v1.PolicyR\bpolicies\x128\n" +
 	"\raddress_lists\x18\t \x03(\v2\x13.lbd.v1.AddressListR\faddressLists\x128\n" +
 	"\rtrust_bundles\x18\n" +
-	" \x03(\v2\x13.lbd.v1.TrustBundleR\ftrustBundles\x12B\n" +
-	"\x10cluster_settings\x18\a \x01(\v2\x17.lbd.v1.ClusterSettingsR\x0fclusterSettings\"\xad\x04\n" +
+	" \x03(\v2\x13.lbd.v1.TrustBundleR\ftrustBundles\x12%\n" +
+	"\x06owners\x18\v \x03(\v2\r.lbd.v1.OwnerR\x06owners\x12B\n" +
+	"\x10cluster_settings\x18\a \x01(\v2\x17.lbd.v1.ClusterSettingsR\x0fclusterSettings\"\xe1\x04\n" +
 	"\bResource\x12\x14\n" +
 	"\x05owner\x18\x01 \x01(\tR\x05owner\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x03R\brevision\x12;\n" +
@@ -4538,7 +4740,8 @@ const file_lbd_v1_resource_proto_rawDesc = "" +
 	"\x10cluster_settings\x18\x0e \x01(\v2\x17.lbd.v1.ClusterSettingsH\x00R\x0fclusterSettings\x12(\n" +
 	"\x06policy\x18\x0f \x01(\v2\x0e.lbd.v1.PolicyH\x00R\x06policy\x128\n" +
 	"\faddress_list\x18\x10 \x01(\v2\x13.lbd.v1.AddressListH\x00R\vaddressList\x128\n" +
-	"\ftrust_bundle\x18\x11 \x01(\v2\x13.lbd.v1.TrustBundleH\x00R\vtrustBundleB\x06\n" +
+	"\ftrust_bundle\x18\x11 \x01(\v2\x13.lbd.v1.TrustBundleH\x00R\vtrustBundle\x122\n" +
+	"\fowner_bounds\x18\x12 \x01(\v2\r.lbd.v1.OwnerH\x00R\vownerBoundsB\x06\n" +
 	"\x04spec\"\x89\x05\n" +
 	"\bListener\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x124\n" +
@@ -4615,6 +4818,14 @@ const file_lbd_v1_resource_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x127\n" +
 	"\x06labels\x18\x02 \x03(\v2\x1f.lbd.v1.TrustBundle.LabelsEntryR\x06labels\x12\x1f\n" +
 	"\x02ca\x18\x03 \x01(\v2\x0f.lbd.v1.ContentR\x02ca\x1a9\n" +
+	"\vLabelsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xe2\x01\n" +
+	"\x05Owner\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x121\n" +
+	"\x06labels\x18\x02 \x03(\v2\x19.lbd.v1.Owner.LabelsEntryR\x06labels\x12#\n" +
+	"\rallowed_hosts\x18\x03 \x03(\tR\fallowedHosts\x122\n" +
+	"\x15allowed_backend_cidrs\x18\x04 \x03(\tR\x13allowedBackendCidrs\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xdf\x06\n" +
@@ -4845,12 +5056,25 @@ const file_lbd_v1_resource_proto_rawDesc = "" +
 	"\taddresses\x18\x03 \x03(\tR\taddresses\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xc8\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xcf\x02\n" +
 	"\x0fClusterSettings\x12;\n" +
 	"\x17allow_loopback_backends\x18\x01 \x01(\bH\x00R\x15allowLoopbackBackends\x88\x01\x01\x12>\n" +
-	"\x19allow_link_local_backends\x18\x02 \x01(\bH\x01R\x16allowLinkLocalBackends\x88\x01\x01B\x1a\n" +
+	"\x19allow_link_local_backends\x18\x02 \x01(\bH\x01R\x16allowLinkLocalBackends\x88\x01\x01\x12$\n" +
+	"\vlocal_admin\x18\x03 \x01(\bH\x02R\n" +
+	"localAdmin\x88\x01\x01\x12.\n" +
+	"\x06backup\x18\x04 \x01(\v2\x16.lbd.v1.BackupSettingsR\x06backup\x12\x1f\n" +
+	"\vstate_bytes\x18\x05 \x01(\x03R\n" +
+	"stateBytesB\x1a\n" +
 	"\x18_allow_loopback_backendsB\x1c\n" +
-	"\x1a_allow_link_local_backends*K\n" +
+	"\x1a_allow_link_local_backendsB\x0e\n" +
+	"\f_local_admin\"~\n" +
+	"\x0eBackupSettings\x12\x1a\n" +
+	"\bschedule\x18\x01 \x01(\tR\bschedule\x12\x1c\n" +
+	"\tdirectory\x18\x02 \x01(\tR\tdirectory\x12\x12\n" +
+	"\x04keep\x18\x03 \x01(\x05R\x04keep\x12\x1e\n" +
+	"\n" +
+	"recipients\x18\x04 \x03(\tR\n" +
+	"recipients*K\n" +
 	"\bProtocol\x12\x18\n" +
 	"\x14PROTOCOL_UNSPECIFIED\x10\x00\x12\x11\n" +
 	"\rPROTOCOL_HTTP\x10\x01\x12\x12\n" +
@@ -4900,7 +5124,7 @@ func file_lbd_v1_resource_proto_rawDescGZIP() []byte {
 }
 
 var file_lbd_v1_resource_proto_enumTypes = make([]protoimpl.EnumInfo, 7)
-var file_lbd_v1_resource_proto_msgTypes = make([]protoimpl.MessageInfo, 59)
+var file_lbd_v1_resource_proto_msgTypes = make([]protoimpl.MessageInfo, 62)
 var file_lbd_v1_resource_proto_goTypes = []any{
 	(Protocol)(0),                 // 0: lbd.v1.Protocol
 	(TlsVersion)(0),               // 1: lbd.v1.TlsVersion
@@ -4921,166 +5145,173 @@ var file_lbd_v1_resource_proto_goTypes = []any{
 	(*CertificateSelfSigned)(nil), // 16: lbd.v1.CertificateSelfSigned
 	(*Content)(nil),               // 17: lbd.v1.Content
 	(*TrustBundle)(nil),           // 18: lbd.v1.TrustBundle
-	(*Pool)(nil),                  // 19: lbd.v1.Pool
-	(*HashOn)(nil),                // 20: lbd.v1.HashOn
-	(*ClientAddress)(nil),         // 21: lbd.v1.ClientAddress
-	(*Backend)(nil),               // 22: lbd.v1.Backend
-	(*Discovery)(nil),             // 23: lbd.v1.Discovery
-	(*Ejection)(nil),              // 24: lbd.v1.Ejection
-	(*BackendTls)(nil),            // 25: lbd.v1.BackendTls
-	(*PoolConnections)(nil),       // 26: lbd.v1.PoolConnections
-	(*Queue)(nil),                 // 27: lbd.v1.Queue
-	(*SessionPersistence)(nil),    // 28: lbd.v1.SessionPersistence
-	(*FailOpen)(nil),              // 29: lbd.v1.FailOpen
-	(*HealthCheck)(nil),           // 30: lbd.v1.HealthCheck
-	(*HttpCheck)(nil),             // 31: lbd.v1.HttpCheck
-	(*TcpCheck)(nil),              // 32: lbd.v1.TcpCheck
-	(*TlsCheck)(nil),              // 33: lbd.v1.TlsCheck
-	(*Route)(nil),                 // 34: lbd.v1.Route
-	(*RouteMatch)(nil),            // 35: lbd.v1.RouteMatch
-	(*FieldMatch)(nil),            // 36: lbd.v1.FieldMatch
-	(*PathMatch)(nil),             // 37: lbd.v1.PathMatch
-	(*Forward)(nil),               // 38: lbd.v1.Forward
-	(*ForwardPool)(nil),           // 39: lbd.v1.ForwardPool
-	(*SplitPersistence)(nil),      // 40: lbd.v1.SplitPersistence
-	(*Rewrite)(nil),               // 41: lbd.v1.Rewrite
-	(*Redirect)(nil),              // 42: lbd.v1.Redirect
-	(*HeaderChanges)(nil),         // 43: lbd.v1.HeaderChanges
-	(*ErrorPage)(nil),             // 44: lbd.v1.ErrorPage
-	(*Maintenance)(nil),           // 45: lbd.v1.Maintenance
-	(*ForwardTimeouts)(nil),       // 46: lbd.v1.ForwardTimeouts
-	(*Retry)(nil),                 // 47: lbd.v1.Retry
-	(*Respond)(nil),               // 48: lbd.v1.Respond
-	(*Policy)(nil),                // 49: lbd.v1.Policy
-	(*BodySize)(nil),              // 50: lbd.v1.BodySize
-	(*Addresses)(nil),             // 51: lbd.v1.Addresses
-	(*Concurrency)(nil),           // 52: lbd.v1.Concurrency
-	(*AddressList)(nil),           // 53: lbd.v1.AddressList
-	(*ClusterSettings)(nil),       // 54: lbd.v1.ClusterSettings
-	nil,                           // 55: lbd.v1.Listener.LabelsEntry
-	nil,                           // 56: lbd.v1.Certificate.LabelsEntry
-	nil,                           // 57: lbd.v1.TrustBundle.LabelsEntry
-	nil,                           // 58: lbd.v1.Pool.LabelsEntry
-	nil,                           // 59: lbd.v1.HttpCheck.HeadersEntry
-	nil,                           // 60: lbd.v1.Route.LabelsEntry
-	nil,                           // 61: lbd.v1.HeaderChanges.SetEntry
-	nil,                           // 62: lbd.v1.HeaderChanges.AddEntry
-	nil,                           // 63: lbd.v1.Respond.HeadersEntry
-	nil,                           // 64: lbd.v1.Policy.LabelsEntry
-	nil,                           // 65: lbd.v1.AddressList.LabelsEntry
-	(*timestamppb.Timestamp)(nil), // 66: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 67: google.protobuf.Duration
+	(*Owner)(nil),                 // 19: lbd.v1.Owner
+	(*Pool)(nil),                  // 20: lbd.v1.Pool
+	(*HashOn)(nil),                // 21: lbd.v1.HashOn
+	(*ClientAddress)(nil),         // 22: lbd.v1.ClientAddress
+	(*Backend)(nil),               // 23: lbd.v1.Backend
+	(*Discovery)(nil),             // 24: lbd.v1.Discovery
+	(*Ejection)(nil),              // 25: lbd.v1.Ejection
+	(*BackendTls)(nil),            // 26: lbd.v1.BackendTls
+	(*PoolConnections)(nil),       // 27: lbd.v1.PoolConnections
+	(*Queue)(nil),                 // 28: lbd.v1.Queue
+	(*SessionPersistence)(nil),    // 29: lbd.v1.SessionPersistence
+	(*FailOpen)(nil),              // 30: lbd.v1.FailOpen
+	(*HealthCheck)(nil),           // 31: lbd.v1.HealthCheck
+	(*HttpCheck)(nil),             // 32: lbd.v1.HttpCheck
+	(*TcpCheck)(nil),              // 33: lbd.v1.TcpCheck
+	(*TlsCheck)(nil),              // 34: lbd.v1.TlsCheck
+	(*Route)(nil),                 // 35: lbd.v1.Route
+	(*RouteMatch)(nil),            // 36: lbd.v1.RouteMatch
+	(*FieldMatch)(nil),            // 37: lbd.v1.FieldMatch
+	(*PathMatch)(nil),             // 38: lbd.v1.PathMatch
+	(*Forward)(nil),               // 39: lbd.v1.Forward
+	(*ForwardPool)(nil),           // 40: lbd.v1.ForwardPool
+	(*SplitPersistence)(nil),      // 41: lbd.v1.SplitPersistence
+	(*Rewrite)(nil),               // 42: lbd.v1.Rewrite
+	(*Redirect)(nil),              // 43: lbd.v1.Redirect
+	(*HeaderChanges)(nil),         // 44: lbd.v1.HeaderChanges
+	(*ErrorPage)(nil),             // 45: lbd.v1.ErrorPage
+	(*Maintenance)(nil),           // 46: lbd.v1.Maintenance
+	(*ForwardTimeouts)(nil),       // 47: lbd.v1.ForwardTimeouts
+	(*Retry)(nil),                 // 48: lbd.v1.Retry
+	(*Respond)(nil),               // 49: lbd.v1.Respond
+	(*Policy)(nil),                // 50: lbd.v1.Policy
+	(*BodySize)(nil),              // 51: lbd.v1.BodySize
+	(*Addresses)(nil),             // 52: lbd.v1.Addresses
+	(*Concurrency)(nil),           // 53: lbd.v1.Concurrency
+	(*AddressList)(nil),           // 54: lbd.v1.AddressList
+	(*ClusterSettings)(nil),       // 55: lbd.v1.ClusterSettings
+	(*BackupSettings)(nil),        // 56: lbd.v1.BackupSettings
+	nil,                           // 57: lbd.v1.Listener.LabelsEntry
+	nil,                           // 58: lbd.v1.Certificate.LabelsEntry
+	nil,                           // 59: lbd.v1.TrustBundle.LabelsEntry
+	nil,                           // 60: lbd.v1.Owner.LabelsEntry
+	nil,                           // 61: lbd.v1.Pool.LabelsEntry
+	nil,                           // 62: lbd.v1.HttpCheck.HeadersEntry
+	nil,                           // 63: lbd.v1.Route.LabelsEntry
+	nil,                           // 64: lbd.v1.HeaderChanges.SetEntry
+	nil,                           // 65: lbd.v1.HeaderChanges.AddEntry
+	nil,                           // 66: lbd.v1.Respond.HeadersEntry
+	nil,                           // 67: lbd.v1.Policy.LabelsEntry
+	nil,                           // 68: lbd.v1.AddressList.LabelsEntry
+	(*timestamppb.Timestamp)(nil), // 69: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 70: google.protobuf.Duration
 }
 var file_lbd_v1_resource_proto_depIdxs = []int32{
 	9,   // 0: lbd.v1.Document.listeners:type_name -> lbd.v1.Listener
 	14,  // 1: lbd.v1.Document.certificates:type_name -> lbd.v1.Certificate
-	19,  // 2: lbd.v1.Document.pools:type_name -> lbd.v1.Pool
-	34,  // 3: lbd.v1.Document.routes:type_name -> lbd.v1.Route
-	49,  // 4: lbd.v1.Document.policies:type_name -> lbd.v1.Policy
-	53,  // 5: lbd.v1.Document.address_lists:type_name -> lbd.v1.AddressList
+	20,  // 2: lbd.v1.Document.pools:type_name -> lbd.v1.Pool
+	35,  // 3: lbd.v1.Document.routes:type_name -> lbd.v1.Route
+	50,  // 4: lbd.v1.Document.policies:type_name -> lbd.v1.Policy
+	54,  // 5: lbd.v1.Document.address_lists:type_name -> lbd.v1.AddressList
 	18,  // 6: lbd.v1.Document.trust_bundles:type_name -> lbd.v1.TrustBundle
-	54,  // 7: lbd.v1.Document.cluster_settings:type_name -> lbd.v1.ClusterSettings
-	66,  // 8: lbd.v1.Resource.update_time:type_name -> google.protobuf.Timestamp
-	9,   // 9: lbd.v1.Resource.listener:type_name -> lbd.v1.Listener
-	14,  // 10: lbd.v1.Resource.certificate:type_name -> lbd.v1.Certificate
-	19,  // 11: lbd.v1.Resource.pool:type_name -> lbd.v1.Pool
-	34,  // 12: lbd.v1.Resource.route:type_name -> lbd.v1.Route
-	54,  // 13: lbd.v1.Resource.cluster_settings:type_name -> lbd.v1.ClusterSettings
-	49,  // 14: lbd.v1.Resource.policy:type_name -> lbd.v1.Policy
-	53,  // 15: lbd.v1.Resource.address_list:type_name -> lbd.v1.AddressList
-	18,  // 16: lbd.v1.Resource.trust_bundle:type_name -> lbd.v1.TrustBundle
-	55,  // 17: lbd.v1.Listener.labels:type_name -> lbd.v1.Listener.LabelsEntry
-	0,   // 18: lbd.v1.Listener.protocol:type_name -> lbd.v1.Protocol
-	13,  // 19: lbd.v1.Listener.tls:type_name -> lbd.v1.ListenerTls
-	11,  // 20: lbd.v1.Listener.timeouts:type_name -> lbd.v1.ListenerTimeouts
-	12,  // 21: lbd.v1.Listener.limits:type_name -> lbd.v1.ListenerLimits
-	43,  // 22: lbd.v1.Listener.response_headers:type_name -> lbd.v1.HeaderChanges
-	67,  // 23: lbd.v1.Timeout.duration:type_name -> google.protobuf.Duration
-	67,  // 24: lbd.v1.ListenerTimeouts.handshake:type_name -> google.protobuf.Duration
-	67,  // 25: lbd.v1.ListenerTimeouts.request_head:type_name -> google.protobuf.Duration
-	67,  // 26: lbd.v1.ListenerTimeouts.keep_alive_idle:type_name -> google.protobuf.Duration
-	67,  // 27: lbd.v1.ListenerTimeouts.write_stall:type_name -> google.protobuf.Duration
-	10,  // 28: lbd.v1.ListenerLimits.connection_age:type_name -> lbd.v1.Timeout
-	1,   // 29: lbd.v1.ListenerTls.min_version:type_name -> lbd.v1.TlsVersion
-	1,   // 30: lbd.v1.ListenerTls.max_version:type_name -> lbd.v1.TlsVersion
-	56,  // 31: lbd.v1.Certificate.labels:type_name -> lbd.v1.Certificate.LabelsEntry
-	15,  // 32: lbd.v1.Certificate.pem:type_name -> lbd.v1.CertificatePem
-	16,  // 33: lbd.v1.Certificate.self_signed:type_name -> lbd.v1.CertificateSelfSigned
-	17,  // 34: lbd.v1.CertificatePem.chain:type_name -> lbd.v1.Content
-	17,  // 35: lbd.v1.CertificatePem.key:type_name -> lbd.v1.Content
-	2,   // 36: lbd.v1.CertificateSelfSigned.key_type:type_name -> lbd.v1.KeyType
-	57,  // 37: lbd.v1.TrustBundle.labels:type_name -> lbd.v1.TrustBundle.LabelsEntry
-	17,  // 38: lbd.v1.TrustBundle.ca:type_name -> lbd.v1.Content
-	58,  // 39: lbd.v1.Pool.labels:type_name -> lbd.v1.Pool.LabelsEntry
-	3,   // 40: lbd.v1.Pool.balance:type_name -> lbd.v1.Balance
-	22,  // 41: lbd.v1.Pool.backends:type_name -> lbd.v1.Backend
-	30,  // 42: lbd.v1.Pool.health_check:type_name -> lbd.v1.HealthCheck
-	67,  // 43: lbd.v1.Pool.connect_timeout:type_name -> google.protobuf.Duration
-	20,  // 44: lbd.v1.Pool.hash_on:type_name -> lbd.v1.HashOn
-	23,  // 45: lbd.v1.Pool.discovery:type_name -> lbd.v1.Discovery
-	24,  // 46: lbd.v1.Pool.ejection:type_name -> lbd.v1.Ejection
-	25,  // 47: lbd.v1.Pool.tls:type_name -> lbd.v1.BackendTls
-	26,  // 48: lbd.v1.Pool.connections:type_name -> lbd.v1.PoolConnections
-	27,  // 49: lbd.v1.Pool.queue:type_name -> lbd.v1.Queue
-	28,  // 50: lbd.v1.Pool.session_persistence:type_name -> lbd.v1.SessionPersistence
-	67,  // 51: lbd.v1.Pool.slow_start:type_name -> google.protobuf.Duration
-	67,  // 52: lbd.v1.Pool.drain_timeout:type_name -> google.protobuf.Duration
-	29,  // 53: lbd.v1.Pool.fail_open:type_name -> lbd.v1.FailOpen
-	21,  // 54: lbd.v1.HashOn.client_address:type_name -> lbd.v1.ClientAddress
-	67,  // 55: lbd.v1.Ejection.base_time:type_name -> google.protobuf.Duration
-	67,  // 56: lbd.v1.PoolConnections.idle_timeout:type_name -> google.protobuf.Duration
-	67,  // 57: lbd.v1.PoolConnections.age:type_name -> google.protobuf.Duration
-	67,  // 58: lbd.v1.Queue.timeout:type_name -> google.protobuf.Duration
-	67,  // 59: lbd.v1.SessionPersistence.idle_timeout:type_name -> google.protobuf.Duration
-	67,  // 60: lbd.v1.SessionPersistence.absolute_timeout:type_name -> google.protobuf.Duration
-	4,   // 61: lbd.v1.SessionPersistence.same_site:type_name -> lbd.v1.SameSite
-	31,  // 62: lbd.v1.HealthCheck.http:type_name -> lbd.v1.HttpCheck
-	32,  // 63: lbd.v1.HealthCheck.tcp:type_name -> lbd.v1.TcpCheck
-	33,  // 64: lbd.v1.HealthCheck.tls:type_name -> lbd.v1.TlsCheck
-	67,  // 65: lbd.v1.HealthCheck.interval:type_name -> google.protobuf.Duration
-	67,  // 66: lbd.v1.HealthCheck.timeout:type_name -> google.protobuf.Duration
-	67,  // 67: lbd.v1.HealthCheck.down_interval:type_name -> google.protobuf.Duration
-	5,   // 68: lbd.v1.HealthCheck.start:type_name -> lbd.v1.HealthStart
-	25,  // 69: lbd.v1.HealthCheck.tls_override:type_name -> lbd.v1.BackendTls
-	59,  // 70: lbd.v1.HttpCheck.headers:type_name -> lbd.v1.HttpCheck.HeadersEntry
-	60,  // 71: lbd.v1.Route.labels:type_name -> lbd.v1.Route.LabelsEntry
-	35,  // 72: lbd.v1.Route.matches:type_name -> lbd.v1.RouteMatch
-	38,  // 73: lbd.v1.Route.forward:type_name -> lbd.v1.Forward
-	48,  // 74: lbd.v1.Route.respond:type_name -> lbd.v1.Respond
-	42,  // 75: lbd.v1.Route.redirect:type_name -> lbd.v1.Redirect
-	43,  // 76: lbd.v1.Route.request_headers:type_name -> lbd.v1.HeaderChanges
-	43,  // 77: lbd.v1.Route.response_headers:type_name -> lbd.v1.HeaderChanges
-	44,  // 78: lbd.v1.Route.error_pages:type_name -> lbd.v1.ErrorPage
-	45,  // 79: lbd.v1.Route.maintenance:type_name -> lbd.v1.Maintenance
-	37,  // 80: lbd.v1.RouteMatch.path:type_name -> lbd.v1.PathMatch
-	36,  // 81: lbd.v1.RouteMatch.headers:type_name -> lbd.v1.FieldMatch
-	36,  // 82: lbd.v1.RouteMatch.query:type_name -> lbd.v1.FieldMatch
-	39,  // 83: lbd.v1.Forward.pools:type_name -> lbd.v1.ForwardPool
-	46,  // 84: lbd.v1.Forward.timeouts:type_name -> lbd.v1.ForwardTimeouts
-	47,  // 85: lbd.v1.Forward.retry:type_name -> lbd.v1.Retry
-	40,  // 86: lbd.v1.Forward.split_persistence:type_name -> lbd.v1.SplitPersistence
-	41,  // 87: lbd.v1.Forward.rewrite:type_name -> lbd.v1.Rewrite
-	67,  // 88: lbd.v1.SplitPersistence.idle_timeout:type_name -> google.protobuf.Duration
-	61,  // 89: lbd.v1.HeaderChanges.set:type_name -> lbd.v1.HeaderChanges.SetEntry
-	62,  // 90: lbd.v1.HeaderChanges.add:type_name -> lbd.v1.HeaderChanges.AddEntry
-	67,  // 91: lbd.v1.Maintenance.retry_after:type_name -> google.protobuf.Duration
-	10,  // 92: lbd.v1.ForwardTimeouts.first_byte:type_name -> lbd.v1.Timeout
-	10,  // 93: lbd.v1.ForwardTimeouts.body_idle:type_name -> lbd.v1.Timeout
-	10,  // 94: lbd.v1.ForwardTimeouts.request:type_name -> lbd.v1.Timeout
-	10,  // 95: lbd.v1.ForwardTimeouts.tunnel:type_name -> lbd.v1.Timeout
-	6,   // 96: lbd.v1.Retry.on:type_name -> lbd.v1.RetryCause
-	67,  // 97: lbd.v1.Retry.per_try_timeout:type_name -> google.protobuf.Duration
-	63,  // 98: lbd.v1.Respond.headers:type_name -> lbd.v1.Respond.HeadersEntry
-	64,  // 99: lbd.v1.Policy.labels:type_name -> lbd.v1.Policy.LabelsEntry
-	50,  // 100: lbd.v1.Policy.body_size:type_name -> lbd.v1.BodySize
-	51,  // 101: lbd.v1.Policy.addresses:type_name -> lbd.v1.Addresses
-	52,  // 102: lbd.v1.Policy.concurrency:type_name -> lbd.v1.Concurrency
-	65,  // 103: lbd.v1.AddressList.labels:type_name -> lbd.v1.AddressList.LabelsEntry
-	104, // [104:104] is the sub-list for method output_type
-	104, // [104:104] is the sub-list for method input_type
-	104, // [104:104] is the sub-list for extension type_name
-	104, // [104:104] is the sub-list for extension extendee
-	0,   // [0:104] is the sub-list for field type_name
+	19,  // 7: lbd.v1.Document.owners:type_name -> lbd.v1.Owner
+	55,  // 8: lbd.v1.Document.cluster_settings:type_name -> lbd.v1.ClusterSettings
+	69,  // 9: lbd.v1.Resource.update_time:type_name -> google.protobuf.Timestamp
+	9,   // 10: lbd.v1.Resource.listener:type_name -> lbd.v1.Listener
+	14,  // 11: lbd.v1.Resource.certificate:type_name -> lbd.v1.Certificate
+	20,  // 12: lbd.v1.Resource.pool:type_name -> lbd.v1.Pool
+	35,  // 13: lbd.v1.Resource.route:type_name -> lbd.v1.Route
+	55,  // 14: lbd.v1.Resource.cluster_settings:type_name -> lbd.v1.ClusterSettings
+	50,  // 15: lbd.v1.Resource.policy:type_name -> lbd.v1.Policy
+	54,  // 16: lbd.v1.Resource.address_list:type_name -> lbd.v1.AddressList
+	18,  // 17: lbd.v1.Resource.trust_bundle:type_name -> lbd.v1.TrustBundle
+	19,  // 18: lbd.v1.Resource.owner_bounds:type_name -> lbd.v1.Owner
+	57,  // 19: lbd.v1.Listener.labels:type_name -> lbd.v1.Listener.LabelsEntry
+	0,   // 20: lbd.v1.Listener.protocol:type_name -> lbd.v1.Protocol
+	13,  // 21: lbd.v1.Listener.tls:type_name -> lbd.v1.ListenerTls
+	11,  // 22: lbd.v1.Listener.timeouts:type_name -> lbd.v1.ListenerTimeouts
+	12,  // 23: lbd.v1.Listener.limits:type_name -> lbd.v1.ListenerLimits
+	44,  // 24: lbd.v1.Listener.response_headers:type_name -> lbd.v1.HeaderChanges
+	70,  // 25: lbd.v1.Timeout.duration:type_name -> google.protobuf.Duration
+	70,  // 26: lbd.v1.ListenerTimeouts.handshake:type_name -> google.protobuf.Duration
+	70,  // 27: lbd.v1.ListenerTimeouts.request_head:type_name -> google.protobuf.Duration
+	70,  // 28: lbd.v1.ListenerTimeouts.keep_alive_idle:type_name -> google.protobuf.Duration
+	70,  // 29: lbd.v1.ListenerTimeouts.write_stall:type_name -> google.protobuf.Duration
+	10,  // 30: lbd.v1.ListenerLimits.connection_age:type_name -> lbd.v1.Timeout
+	1,   // 31: lbd.v1.ListenerTls.min_version:type_name -> lbd.v1.TlsVersion
+	1,   // 32: lbd.v1.ListenerTls.max_version:type_name -> lbd.v1.TlsVersion
+	58,  // 33: lbd.v1.Certificate.labels:type_name -> lbd.v1.Certificate.LabelsEntry
+	15,  // 34: lbd.v1.Certificate.pem:type_name -> lbd.v1.CertificatePem
+	16,  // 35: lbd.v1.Certificate.self_signed:type_name -> lbd.v1.CertificateSelfSigned
+	17,  // 36: lbd.v1.CertificatePem.chain:type_name -> lbd.v1.Content
+	17,  // 37: lbd.v1.CertificatePem.key:type_name -> lbd.v1.Content
+	2,   // 38: lbd.v1.CertificateSelfSigned.key_type:type_name -> lbd.v1.KeyType
+	59,  // 39: lbd.v1.TrustBundle.labels:type_name -> lbd.v1.TrustBundle.LabelsEntry
+	17,  // 40: lbd.v1.TrustBundle.ca:type_name -> lbd.v1.Content
+	60,  // 41: lbd.v1.Owner.labels:type_name -> lbd.v1.Owner.LabelsEntry
+	61,  // 42: lbd.v1.Pool.labels:type_name -> lbd.v1.Pool.LabelsEntry
+	3,   // 43: lbd.v1.Pool.balance:type_name -> lbd.v1.Balance
+	23,  // 44: lbd.v1.Pool.backends:type_name -> lbd.v1.Backend
+	31,  // 45: lbd.v1.Pool.health_check:type_name -> lbd.v1.HealthCheck
+	70,  // 46: lbd.v1.Pool.connect_timeout:type_name -> google.protobuf.Duration
+	21,  // 47: lbd.v1.Pool.hash_on:type_name -> lbd.v1.HashOn
+	24,  // 48: lbd.v1.Pool.discovery:type_name -> lbd.v1.Discovery
+	25,  // 49: lbd.v1.Pool.ejection:type_name -> lbd.v1.Ejection
+	26,  // 50: lbd.v1.Pool.tls:type_name -> lbd.v1.BackendTls
+	27,  // 51: lbd.v1.Pool.connections:type_name -> lbd.v1.PoolConnections
+	28,  // 52: lbd.v1.Pool.queue:type_name -> lbd.v1.Queue
+	29,  // 53: lbd.v1.Pool.session_persistence:type_name -> lbd.v1.SessionPersistence
+	70,  // 54: lbd.v1.Pool.slow_start:type_name -> google.protobuf.Duration
+	70,  // 55: lbd.v1.Pool.drain_timeout:type_name -> google.protobuf.Duration
+	30,  // 56: lbd.v1.Pool.fail_open:type_name -> lbd.v1.FailOpen
+	22,  // 57: lbd.v1.HashOn.client_address:type_name -> lbd.v1.ClientAddress
+	70,  // 58: lbd.v1.Ejection.base_time:type_name -> google.protobuf.Duration
+	70,  // 59: lbd.v1.PoolConnections.idle_timeout:type_name -> google.protobuf.Duration
+	70,  // 60: lbd.v1.PoolConnections.age:type_name -> google.protobuf.Duration
+	70,  // 61: lbd.v1.Queue.timeout:type_name -> google.protobuf.Duration
+	70,  // 62: lbd.v1.SessionPersistence.idle_timeout:type_name -> google.protobuf.Duration
+	70,  // 63: lbd.v1.SessionPersistence.absolute_timeout:type_name -> google.protobuf.Duration
+	4,   // 64: lbd.v1.SessionPersistence.same_site:type_name -> lbd.v1.SameSite
+	32,  // 65: lbd.v1.HealthCheck.http:type_name -> lbd.v1.HttpCheck
+	33,  // 66: lbd.v1.HealthCheck.tcp:type_name -> lbd.v1.TcpCheck
+	34,  // 67: lbd.v1.HealthCheck.tls:type_name -> lbd.v1.TlsCheck
+	70,  // 68: lbd.v1.HealthCheck.interval:type_name -> google.protobuf.Duration
+	70,  // 69: lbd.v1.HealthCheck.timeout:type_name -> google.protobuf.Duration
+	70,  // 70: lbd.v1.HealthCheck.down_interval:type_name -> google.protobuf.Duration
+	5,   // 71: lbd.v1.HealthCheck.start:type_name -> lbd.v1.HealthStart
+	26,  // 72: lbd.v1.HealthCheck.tls_override:type_name -> lbd.v1.BackendTls
+	62,  // 73: lbd.v1.HttpCheck.headers:type_name -> lbd.v1.HttpCheck.HeadersEntry
+	63,  // 74: lbd.v1.Route.labels:type_name -> lbd.v1.Route.LabelsEntry
+	36,  // 75: lbd.v1.Route.matches:type_name -> lbd.v1.RouteMatch
+	39,  // 76: lbd.v1.Route.forward:type_name -> lbd.v1.Forward
+	49,  // 77: lbd.v1.Route.respond:type_name -> lbd.v1.Respond
+	43,  // 78: lbd.v1.Route.redirect:type_name -> lbd.v1.Redirect
+	44,  // 79: lbd.v1.Route.request_headers:type_name -> lbd.v1.HeaderChanges
+	44,  // 80: lbd.v1.Route.response_headers:type_name -> lbd.v1.HeaderChanges
+	45,  // 81: lbd.v1.Route.error_pages:type_name -> lbd.v1.ErrorPage
+	46,  // 82: lbd.v1.Route.maintenance:type_name -> lbd.v1.Maintenance
+	38,  // 83: lbd.v1.RouteMatch.path:type_name -> lbd.v1.PathMatch
+	37,  // 84: lbd.v1.RouteMatch.headers:type_name -> lbd.v1.FieldMatch
+	37,  // 85: lbd.v1.RouteMatch.query:type_name -> lbd.v1.FieldMatch
+	40,  // 86: lbd.v1.Forward.pools:type_name -> lbd.v1.ForwardPool
+	47,  // 87: lbd.v1.Forward.timeouts:type_name -> lbd.v1.ForwardTimeouts
+	48,  // 88: lbd.v1.Forward.retry:type_name -> lbd.v1.Retry
+	41,  // 89: lbd.v1.Forward.split_persistence:type_name -> lbd.v1.SplitPersistence
+	42,  // 90: lbd.v1.Forward.rewrite:type_name -> lbd.v1.Rewrite
+	70,  // 91: lbd.v1.SplitPersistence.idle_timeout:type_name -> google.protobuf.Duration
+	64,  // 92: lbd.v1.HeaderChanges.set:type_name -> lbd.v1.HeaderChanges.SetEntry
+	65,  // 93: lbd.v1.HeaderChanges.add:type_name -> lbd.v1.HeaderChanges.AddEntry
+	70,  // 94: lbd.v1.Maintenance.retry_after:type_name -> google.protobuf.Duration
+	10,  // 95: lbd.v1.ForwardTimeouts.first_byte:type_name -> lbd.v1.Timeout
+	10,  // 96: lbd.v1.ForwardTimeouts.body_idle:type_name -> lbd.v1.Timeout
+	10,  // 97: lbd.v1.ForwardTimeouts.request:type_name -> lbd.v1.Timeout
+	10,  // 98: lbd.v1.ForwardTimeouts.tunnel:type_name -> lbd.v1.Timeout
+	6,   // 99: lbd.v1.Retry.on:type_name -> lbd.v1.RetryCause
+	70,  // 100: lbd.v1.Retry.per_try_timeout:type_name -> google.protobuf.Duration
+	66,  // 101: lbd.v1.Respond.headers:type_name -> lbd.v1.Respond.HeadersEntry
+	67,  // 102: lbd.v1.Policy.labels:type_name -> lbd.v1.Policy.LabelsEntry
+	51,  // 103: lbd.v1.Policy.body_size:type_name -> lbd.v1.BodySize
+	52,  // 104: lbd.v1.Policy.addresses:type_name -> lbd.v1.Addresses
+	53,  // 105: lbd.v1.Policy.concurrency:type_name -> lbd.v1.Concurrency
+	68,  // 106: lbd.v1.AddressList.labels:type_name -> lbd.v1.AddressList.LabelsEntry
+	56,  // 107: lbd.v1.ClusterSettings.backup:type_name -> lbd.v1.BackupSettings
+	108, // [108:108] is the sub-list for method output_type
+	108, // [108:108] is the sub-list for method input_type
+	108, // [108:108] is the sub-list for extension type_name
+	108, // [108:108] is the sub-list for extension extendee
+	0,   // [0:108] is the sub-list for field type_name
 }
 
 func init() { file_lbd_v1_resource_proto_init() }
@@ -5097,6 +5328,7 @@ func file_lbd_v1_resource_proto_init() {
 		(*Resource_Policy)(nil),
 		(*Resource_AddressList)(nil),
 		(*Resource_TrustBundle)(nil),
+		(*Resource_OwnerBounds)(nil),
 	}
 	file_lbd_v1_resource_proto_msgTypes[3].OneofWrappers = []any{
 		(*Timeout_Duration)(nil),
@@ -5112,49 +5344,49 @@ func file_lbd_v1_resource_proto_init() {
 		(*Content_Inline)(nil),
 		(*Content_Sha256)(nil),
 	}
-	file_lbd_v1_resource_proto_msgTypes[13].OneofWrappers = []any{
+	file_lbd_v1_resource_proto_msgTypes[14].OneofWrappers = []any{
 		(*HashOn_ClientAddress)(nil),
 		(*HashOn_Header)(nil),
 		(*HashOn_Cookie)(nil),
 	}
-	file_lbd_v1_resource_proto_msgTypes[15].OneofWrappers = []any{}
-	file_lbd_v1_resource_proto_msgTypes[19].OneofWrappers = []any{}
-	file_lbd_v1_resource_proto_msgTypes[23].OneofWrappers = []any{
+	file_lbd_v1_resource_proto_msgTypes[16].OneofWrappers = []any{}
+	file_lbd_v1_resource_proto_msgTypes[20].OneofWrappers = []any{}
+	file_lbd_v1_resource_proto_msgTypes[24].OneofWrappers = []any{
 		(*HealthCheck_Http)(nil),
 		(*HealthCheck_Tcp)(nil),
 		(*HealthCheck_Tls)(nil),
 	}
-	file_lbd_v1_resource_proto_msgTypes[27].OneofWrappers = []any{
+	file_lbd_v1_resource_proto_msgTypes[28].OneofWrappers = []any{
 		(*Route_Forward)(nil),
 		(*Route_Respond)(nil),
 		(*Route_Redirect)(nil),
 	}
-	file_lbd_v1_resource_proto_msgTypes[29].OneofWrappers = []any{
+	file_lbd_v1_resource_proto_msgTypes[30].OneofWrappers = []any{
 		(*FieldMatch_Exact)(nil),
 		(*FieldMatch_Prefix)(nil),
 		(*FieldMatch_Regex)(nil),
 		(*FieldMatch_Present)(nil),
 	}
-	file_lbd_v1_resource_proto_msgTypes[30].OneofWrappers = []any{
+	file_lbd_v1_resource_proto_msgTypes[31].OneofWrappers = []any{
 		(*PathMatch_Exact)(nil),
 		(*PathMatch_Prefix)(nil),
 		(*PathMatch_Regex)(nil),
 	}
-	file_lbd_v1_resource_proto_msgTypes[32].OneofWrappers = []any{}
-	file_lbd_v1_resource_proto_msgTypes[40].OneofWrappers = []any{}
-	file_lbd_v1_resource_proto_msgTypes[42].OneofWrappers = []any{
+	file_lbd_v1_resource_proto_msgTypes[33].OneofWrappers = []any{}
+	file_lbd_v1_resource_proto_msgTypes[41].OneofWrappers = []any{}
+	file_lbd_v1_resource_proto_msgTypes[43].OneofWrappers = []any{
 		(*Policy_BodySize)(nil),
 		(*Policy_Addresses)(nil),
 		(*Policy_Concurrency)(nil),
 	}
-	file_lbd_v1_resource_proto_msgTypes[47].OneofWrappers = []any{}
+	file_lbd_v1_resource_proto_msgTypes[48].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_lbd_v1_resource_proto_rawDesc), len(file_lbd_v1_resource_proto_rawDesc)),
 			NumEnums:      7,
-			NumMessages:   59,
+			NumMessages:   62,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -126,6 +126,62 @@ func (ProfileKind) EnumDescriptor() ([]byte, []int) {
 	return file_lbd_v1_system_service_proto_rawDescGZIP(), []int{1}
 }
 
+// LogLevel is the least severity that is logged.
+type LogLevel int32
+
+const (
+	LogLevel_LOG_LEVEL_UNSPECIFIED LogLevel = 0
+	LogLevel_LOG_LEVEL_DEBUG       LogLevel = 1
+	LogLevel_LOG_LEVEL_INFO        LogLevel = 2
+	LogLevel_LOG_LEVEL_WARN        LogLevel = 3
+	LogLevel_LOG_LEVEL_ERROR       LogLevel = 4
+)
+
+// Enum value maps for LogLevel.
+var (
+	LogLevel_name = map[int32]string{
+		0: "LOG_LEVEL_UNSPECIFIED",
+		1: "LOG_LEVEL_DEBUG",
+		2: "LOG_LEVEL_INFO",
+		3: "LOG_LEVEL_WARN",
+		4: "LOG_LEVEL_ERROR",
+	}
+	LogLevel_value = map[string]int32{
+		"LOG_LEVEL_UNSPECIFIED": 0,
+		"LOG_LEVEL_DEBUG":       1,
+		"LOG_LEVEL_INFO":        2,
+		"LOG_LEVEL_WARN":        3,
+		"LOG_LEVEL_ERROR":       4,
+	}
+)
+
+func (x LogLevel) Enum() *LogLevel {
+	p := new(LogLevel)
+	*p = x
+	return p
+}
+
+func (x LogLevel) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (LogLevel) Descriptor() protoreflect.EnumDescriptor {
+	return file_lbd_v1_system_service_proto_enumTypes[2].Descriptor()
+}
+
+func (LogLevel) Type() protoreflect.EnumType {
+	return &file_lbd_v1_system_service_proto_enumTypes[2]
+}
+
+func (x LogLevel) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use LogLevel.Descriptor instead.
+func (LogLevel) EnumDescriptor() ([]byte, []int) {
+	return file_lbd_v1_system_service_proto_rawDescGZIP(), []int{2}
+}
+
 // GetVersionRequest is empty.
 type GetVersionRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -287,7 +343,10 @@ type SystemServiceGetStatusResponse struct {
 	BackendsUp    int32             `protobuf:"varint,10,opt,name=backends_up,json=backendsUp,proto3" json:"backends_up,omitempty"`
 	BackendsTotal int32             `protobuf:"varint,11,opt,name=backends_total,json=backendsTotal,proto3" json:"backends_total,omitempty"`
 	// What is wrong, in words; empty: healthy.
-	Problems      []string `protobuf:"bytes,12,rep,name=problems,proto3" json:"problems,omitempty"`
+	Problems []string `protobuf:"bytes,12,rep,name=problems,proto3" json:"problems,omitempty"`
+	// What the replicated state takes, encoded, and what state_bytes of cluster_settings grants it.
+	StateBytes    int64 `protobuf:"varint,13,opt,name=state_bytes,json=stateBytes,proto3" json:"state_bytes,omitempty"`
+	StateBytesMax int64 `protobuf:"varint,14,opt,name=state_bytes_max,json=stateBytesMax,proto3" json:"state_bytes_max,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -404,6 +463,20 @@ func (x *SystemServiceGetStatusResponse) GetProblems() []string {
 		return x.Problems
 	}
 	return nil
+}
+
+func (x *SystemServiceGetStatusResponse) GetStateBytes() int64 {
+	if x != nil {
+		return x.StateBytes
+	}
+	return 0
+}
+
+func (x *SystemServiceGetStatusResponse) GetStateBytesMax() int64 {
+	if x != nil {
+		return x.StateBytesMax
+	}
+	return 0
 }
 
 // ListenerStatus is one listener on the answering node.
@@ -572,7 +645,7 @@ func (x *RunDoctorResponse) GetFindings() []*Finding {
 type Finding struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Node  string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
-	// "open_files", "reuse", "build", "certificates", "expiry", "clock", …
+	// "open_files", "reuse", "build", "certificates", "expiry", "clock", "memory", "state", …
 	Check string       `protobuf:"bytes,2,opt,name=check,proto3" json:"check,omitempty"`
 	Level FindingLevel `protobuf:"varint,3,opt,name=level,proto3,enum=lbd.v1.FindingLevel" json:"level,omitempty"`
 	// What was seen.
@@ -829,11 +902,201 @@ func (x *GetProfileResponse) GetProfile() []byte {
 	return nil
 }
 
+// SetLogLevelRequest says how much.
+type SetLogLevelRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Unspecified: only tell.
+	Level         LogLevel `protobuf:"varint,1,opt,name=level,proto3,enum=lbd.v1.LogLevel" json:"level,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetLogLevelRequest) Reset() {
+	*x = SetLogLevelRequest{}
+	mi := &file_lbd_v1_system_service_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetLogLevelRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetLogLevelRequest) ProtoMessage() {}
+
+func (x *SetLogLevelRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_lbd_v1_system_service_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetLogLevelRequest.ProtoReflect.Descriptor instead.
+func (*SetLogLevelRequest) Descriptor() ([]byte, []int) {
+	return file_lbd_v1_system_service_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *SetLogLevelRequest) GetLevel() LogLevel {
+	if x != nil {
+		return x.Level
+	}
+	return LogLevel_LOG_LEVEL_UNSPECIFIED
+}
+
+// SetLogLevelResponse says what is in force.
+type SetLogLevelResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Level         LogLevel               `protobuf:"varint,1,opt,name=level,proto3,enum=lbd.v1.LogLevel" json:"level,omitempty"`
+	Before        LogLevel               `protobuf:"varint,2,opt,name=before,proto3,enum=lbd.v1.LogLevel" json:"before,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetLogLevelResponse) Reset() {
+	*x = SetLogLevelResponse{}
+	mi := &file_lbd_v1_system_service_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetLogLevelResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetLogLevelResponse) ProtoMessage() {}
+
+func (x *SetLogLevelResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_lbd_v1_system_service_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetLogLevelResponse.ProtoReflect.Descriptor instead.
+func (*SetLogLevelResponse) Descriptor() ([]byte, []int) {
+	return file_lbd_v1_system_service_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *SetLogLevelResponse) GetLevel() LogLevel {
+	if x != nil {
+		return x.Level
+	}
+	return LogLevel_LOG_LEVEL_UNSPECIFIED
+}
+
+func (x *SetLogLevelResponse) GetBefore() LogLevel {
+	if x != nil {
+		return x.Before
+	}
+	return LogLevel_LOG_LEVEL_UNSPECIFIED
+}
+
+// CollectDebugRequest chooses what is slow.
+type CollectDebugRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Length of a CPU profile in it: 1s to 60s. Absent: none.
+	CpuProfile    *durationpb.Duration `protobuf:"bytes,1,opt,name=cpu_profile,json=cpuProfile,proto3" json:"cpu_profile,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CollectDebugRequest) Reset() {
+	*x = CollectDebugRequest{}
+	mi := &file_lbd_v1_system_service_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CollectDebugRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CollectDebugRequest) ProtoMessage() {}
+
+func (x *CollectDebugRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_lbd_v1_system_service_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CollectDebugRequest.ProtoReflect.Descriptor instead.
+func (*CollectDebugRequest) Descriptor() ([]byte, []int) {
+	return file_lbd_v1_system_service_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *CollectDebugRequest) GetCpuProfile() *durationpb.Duration {
+	if x != nil {
+		return x.CpuProfile
+	}
+	return nil
+}
+
+// CollectDebugResponse is a piece of the archive.
+type CollectDebugResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Data          []byte                 `protobuf:"bytes,1,opt,name=data,proto3" json:"data,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CollectDebugResponse) Reset() {
+	*x = CollectDebugResponse{}
+	mi := &file_lbd_v1_system_service_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CollectDebugResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CollectDebugResponse) ProtoMessage() {}
+
+func (x *CollectDebugResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_lbd_v1_system_service_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CollectDebugResponse.ProtoReflect.Descriptor instead.
+func (*CollectDebugResponse) Descriptor() ([]byte, []int) {
+	return file_lbd_v1_system_service_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *CollectDebugResponse) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
 var File_lbd_v1_system_service_proto protoreflect.FileDescriptor
 
 const file_lbd_v1_system_service_proto_rawDesc = "" +
 	"\n" +
-	"\x1blbd/v1/system_service.proto\x12\x06lbd.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x13\n" +
+	"\x1blbd/v1/system_service.proto\x12\x06lbd.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x13lbd/v1/access.proto\"\x13\n" +
 	"\x11GetVersionRequest\"\x81\x01\n" +
 	"\x12GetVersionResponse\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x12\x1d\n" +
@@ -841,7 +1104,7 @@ const file_lbd_v1_system_service_proto_rawDesc = "" +
 	"go_version\x18\x02 \x01(\tR\tgoVersion\x12\x1a\n" +
 	"\bplatform\x18\x03 \x01(\tR\bplatform\x12\x16\n" +
 	"\x06commit\x18\x04 \x01(\tR\x06commit\"\x1f\n" +
-	"\x1dSystemServiceGetStatusRequest\"\xd9\x03\n" +
+	"\x1dSystemServiceGetStatusRequest\"\xa2\x04\n" +
 	"\x1eSystemServiceGetStatusResponse\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x129\n" +
 	"\n" +
@@ -857,7 +1120,10 @@ const file_lbd_v1_system_service_proto_rawDesc = "" +
 	" \x01(\x05R\n" +
 	"backendsUp\x12%\n" +
 	"\x0ebackends_total\x18\v \x01(\x05R\rbackendsTotal\x12\x1a\n" +
-	"\bproblems\x18\f \x03(\tR\bproblems\"\x94\x01\n" +
+	"\bproblems\x18\f \x03(\tR\bproblems\x12\x1f\n" +
+	"\vstate_bytes\x18\r \x01(\x03R\n" +
+	"stateBytes\x12&\n" +
+	"\x0fstate_bytes_max\x18\x0e \x01(\x03R\rstateBytesMax\"\x94\x01\n" +
 	"\x0eListenerStatus\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1c\n" +
 	"\taddresses\x18\x02 \x03(\tR\taddresses\x12\x1e\n" +
@@ -882,7 +1148,17 @@ const file_lbd_v1_system_service_proto_rawDesc = "" +
 	"\x04kind\x18\x01 \x01(\x0e2\x13.lbd.v1.ProfileKindR\x04kind\x125\n" +
 	"\bduration\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\bduration\".\n" +
 	"\x12GetProfileResponse\x12\x18\n" +
-	"\aprofile\x18\x01 \x01(\fR\aprofile*w\n" +
+	"\aprofile\x18\x01 \x01(\fR\aprofile\"<\n" +
+	"\x12SetLogLevelRequest\x12&\n" +
+	"\x05level\x18\x01 \x01(\x0e2\x10.lbd.v1.LogLevelR\x05level\"g\n" +
+	"\x13SetLogLevelResponse\x12&\n" +
+	"\x05level\x18\x01 \x01(\x0e2\x10.lbd.v1.LogLevelR\x05level\x12(\n" +
+	"\x06before\x18\x02 \x01(\x0e2\x10.lbd.v1.LogLevelR\x06before\"Q\n" +
+	"\x13CollectDebugRequest\x12:\n" +
+	"\vcpu_profile\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\n" +
+	"cpuProfile\"*\n" +
+	"\x14CollectDebugResponse\x12\x12\n" +
+	"\x04data\x18\x01 \x01(\fR\x04data*w\n" +
 	"\fFindingLevel\x12\x1d\n" +
 	"\x19FINDING_LEVEL_UNSPECIFIED\x10\x00\x12\x14\n" +
 	"\x10FINDING_LEVEL_OK\x10\x01\x12\x19\n" +
@@ -891,16 +1167,24 @@ const file_lbd_v1_system_service_proto_rawDesc = "" +
 	"\vProfileKind\x12\x1c\n" +
 	"\x18PROFILE_KIND_UNSPECIFIED\x10\x00\x12\x14\n" +
 	"\x10PROFILE_KIND_CPU\x10\x01\x12\x15\n" +
-	"\x11PROFILE_KIND_HEAP\x10\x022\xfc\x02\n" +
-	"\rSystemService\x12C\n" +
+	"\x11PROFILE_KIND_HEAP\x10\x02*w\n" +
+	"\bLogLevel\x12\x19\n" +
+	"\x15LOG_LEVEL_UNSPECIFIED\x10\x00\x12\x13\n" +
+	"\x0fLOG_LEVEL_DEBUG\x10\x01\x12\x12\n" +
+	"\x0eLOG_LEVEL_INFO\x10\x02\x12\x12\n" +
+	"\x0eLOG_LEVEL_WARN\x10\x03\x12\x13\n" +
+	"\x0fLOG_LEVEL_ERROR\x10\x042\xd7\x04\n" +
+	"\rSystemService\x12M\n" +
 	"\n" +
-	"GetVersion\x12\x19.lbd.v1.GetVersionRequest\x1a\x1a.lbd.v1.GetVersionResponse\x12Z\n" +
-	"\tGetStatus\x12%.lbd.v1.SystemServiceGetStatusRequest\x1a&.lbd.v1.SystemServiceGetStatusResponse\x12@\n" +
-	"\tRunDoctor\x12\x18.lbd.v1.RunDoctorRequest\x1a\x19.lbd.v1.RunDoctorResponse\x12C\n" +
+	"GetVersion\x12\x19.lbd.v1.GetVersionRequest\x1a\x1a.lbd.v1.GetVersionResponse\"\b\xe2\xe0\x18\x04\b\x01\x10\x01\x12d\n" +
+	"\tGetStatus\x12%.lbd.v1.SystemServiceGetStatusRequest\x1a&.lbd.v1.SystemServiceGetStatusResponse\"\b\xe2\xe0\x18\x04\b\x01\x10\x01\x12J\n" +
+	"\tRunDoctor\x12\x18.lbd.v1.RunDoctorRequest\x1a\x19.lbd.v1.RunDoctorResponse\"\b\xe2\xe0\x18\x04\b\x01\x10\x01\x12M\n" +
 	"\n" +
-	"GetMetrics\x12\x19.lbd.v1.GetMetricsRequest\x1a\x1a.lbd.v1.GetMetricsResponse\x12C\n" +
+	"GetMetrics\x12\x19.lbd.v1.GetMetricsRequest\x1a\x1a.lbd.v1.GetMetricsResponse\"\b\xe2\xe0\x18\x04\b\x01\x10\x01\x12M\n" +
 	"\n" +
-	"GetProfile\x12\x19.lbd.v1.GetProfileRequest\x1a\x1a.lbd.v1.GetProfileResponseB\x18Z\x16lbd/proto/lbd/v1;lbdv1b\x06proto3"
+	"GetProfile\x12\x19.lbd.v1.GetProfileRequest\x1a\x1a.lbd.v1.GetProfileResponse\"\b\xe2\xe0\x18\x04\b\x04\x10\x03\x12P\n" +
+	"\vSetLogLevel\x12\x1a.lbd.v1.SetLogLevelRequest\x1a\x1b.lbd.v1.SetLogLevelResponse\"\b\xe2\xe0\x18\x04\b\x02\x10\x03\x12U\n" +
+	"\fCollectDebug\x12\x1b.lbd.v1.CollectDebugRequest\x1a\x1c.lbd.v1.CollectDebugResponse\"\b\xe2\xe0\x18\x04\b\x04\x10\x030\x01B\x18Z\x16lbd/proto/lbd/v1;lbdv1b\x06proto3"
 
 var (
 	file_lbd_v1_system_service_proto_rawDescOnce sync.Once
@@ -914,48 +1198,61 @@ func file_lbd_v1_system_service_proto_rawDescGZIP() []byte {
 	return file_lbd_v1_system_service_proto_rawDescData
 }
 
-var file_lbd_v1_system_service_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_lbd_v1_system_service_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
+var file_lbd_v1_system_service_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
+var file_lbd_v1_system_service_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
 var file_lbd_v1_system_service_proto_goTypes = []any{
 	(FindingLevel)(0),                      // 0: lbd.v1.FindingLevel
 	(ProfileKind)(0),                       // 1: lbd.v1.ProfileKind
-	(*GetVersionRequest)(nil),              // 2: lbd.v1.GetVersionRequest
-	(*GetVersionResponse)(nil),             // 3: lbd.v1.GetVersionResponse
-	(*SystemServiceGetStatusRequest)(nil),  // 4: lbd.v1.SystemServiceGetStatusRequest
-	(*SystemServiceGetStatusResponse)(nil), // 5: lbd.v1.SystemServiceGetStatusResponse
-	(*ListenerStatus)(nil),                 // 6: lbd.v1.ListenerStatus
-	(*RunDoctorRequest)(nil),               // 7: lbd.v1.RunDoctorRequest
-	(*RunDoctorResponse)(nil),              // 8: lbd.v1.RunDoctorResponse
-	(*Finding)(nil),                        // 9: lbd.v1.Finding
-	(*GetMetricsRequest)(nil),              // 10: lbd.v1.GetMetricsRequest
-	(*GetMetricsResponse)(nil),             // 11: lbd.v1.GetMetricsResponse
-	(*GetProfileRequest)(nil),              // 12: lbd.v1.GetProfileRequest
-	(*GetProfileResponse)(nil),             // 13: lbd.v1.GetProfileResponse
-	(*timestamppb.Timestamp)(nil),          // 14: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),            // 15: google.protobuf.Duration
+	(LogLevel)(0),                          // 2: lbd.v1.LogLevel
+	(*GetVersionRequest)(nil),              // 3: lbd.v1.GetVersionRequest
+	(*GetVersionResponse)(nil),             // 4: lbd.v1.GetVersionResponse
+	(*SystemServiceGetStatusRequest)(nil),  // 5: lbd.v1.SystemServiceGetStatusRequest
+	(*SystemServiceGetStatusResponse)(nil), // 6: lbd.v1.SystemServiceGetStatusResponse
+	(*ListenerStatus)(nil),                 // 7: lbd.v1.ListenerStatus
+	(*RunDoctorRequest)(nil),               // 8: lbd.v1.RunDoctorRequest
+	(*RunDoctorResponse)(nil),              // 9: lbd.v1.RunDoctorResponse
+	(*Finding)(nil),                        // 10: lbd.v1.Finding
+	(*GetMetricsRequest)(nil),              // 11: lbd.v1.GetMetricsRequest
+	(*GetMetricsResponse)(nil),             // 12: lbd.v1.GetMetricsResponse
+	(*GetProfileRequest)(nil),              // 13: lbd.v1.GetProfileRequest
+	(*GetProfileResponse)(nil),             // 14: lbd.v1.GetProfileResponse
+	(*SetLogLevelRequest)(nil),             // 15: lbd.v1.SetLogLevelRequest
+	(*SetLogLevelResponse)(nil),            // 16: lbd.v1.SetLogLevelResponse
+	(*CollectDebugRequest)(nil),            // 17: lbd.v1.CollectDebugRequest
+	(*CollectDebugResponse)(nil),           // 18: lbd.v1.CollectDebugResponse
+	(*timestamppb.Timestamp)(nil),          // 19: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),            // 20: google.protobuf.Duration
 }
 var file_lbd_v1_system_service_proto_depIdxs = []int32{
-	14, // 0: lbd.v1.SystemServiceGetStatusResponse.start_time:type_name -> google.protobuf.Timestamp
-	6,  // 1: lbd.v1.SystemServiceGetStatusResponse.listeners:type_name -> lbd.v1.ListenerStatus
-	9,  // 2: lbd.v1.RunDoctorResponse.findings:type_name -> lbd.v1.Finding
+	19, // 0: lbd.v1.SystemServiceGetStatusResponse.start_time:type_name -> google.protobuf.Timestamp
+	7,  // 1: lbd.v1.SystemServiceGetStatusResponse.listeners:type_name -> lbd.v1.ListenerStatus
+	10, // 2: lbd.v1.RunDoctorResponse.findings:type_name -> lbd.v1.Finding
 	0,  // 3: lbd.v1.Finding.level:type_name -> lbd.v1.FindingLevel
 	1,  // 4: lbd.v1.GetProfileRequest.kind:type_name -> lbd.v1.ProfileKind
-	15, // 5: lbd.v1.GetProfileRequest.duration:type_name -> google.protobuf.Duration
-	2,  // 6: lbd.v1.SystemService.GetVersion:input_type -> lbd.v1.GetVersionRequest
-	4,  // 7: lbd.v1.SystemService.GetStatus:input_type -> lbd.v1.SystemServiceGetStatusRequest
-	7,  // 8: lbd.v1.SystemService.RunDoctor:input_type -> lbd.v1.RunDoctorRequest
-	10, // 9: lbd.v1.SystemService.GetMetrics:input_type -> lbd.v1.GetMetricsRequest
-	12, // 10: lbd.v1.SystemService.GetProfile:input_type -> lbd.v1.GetProfileRequest
-	3,  // 11: lbd.v1.SystemService.GetVersion:output_type -> lbd.v1.GetVersionResponse
-	5,  // 12: lbd.v1.SystemService.GetStatus:output_type -> lbd.v1.SystemServiceGetStatusResponse
-	8,  // 13: lbd.v1.SystemService.RunDoctor:output_type -> lbd.v1.RunDoctorResponse
-	11, // 14: lbd.v1.SystemService.GetMetrics:output_type -> lbd.v1.GetMetricsResponse
-	13, // 15: lbd.v1.SystemService.GetProfile:output_type -> lbd.v1.GetProfileResponse
-	11, // [11:16] is the sub-list for method output_type
-	6,  // [6:11] is the sub-list for method input_type
-	6,  // [6:6] is the sub-list for extension type_name
-	6,  // [6:6] is the sub-list for extension extendee
-	0,  // [0:6] is the sub-list for field type_name
+	20, // 5: lbd.v1.GetProfileRequest.duration:type_name -> google.protobuf.Duration
+	2,  // 6: lbd.v1.SetLogLevelRequest.level:type_name -> lbd.v1.LogLevel
+	2,  // 7: lbd.v1.SetLogLevelResponse.level:type_name -> lbd.v1.LogLevel
+	2,  // 8: lbd.v1.SetLogLevelResponse.before:type_name -> lbd.v1.LogLevel
+	20, // 9: lbd.v1.CollectDebugRequest.cpu_profile:type_name -> google.protobuf.Duration
+	3,  // 10: lbd.v1.SystemService.GetVersion:input_type -> lbd.v1.GetVersionRequest
+	5,  // 11: lbd.v1.SystemService.GetStatus:input_type -> lbd.v1.SystemServiceGetStatusRequest
+	8,  // 12: lbd.v1.SystemService.RunDoctor:input_type -> lbd.v1.RunDoctorRequest
+	11, // 13: lbd.v1.SystemService.GetMetrics:input_type -> lbd.v1.GetMetricsRequest
+	13, // 14: lbd.v1.SystemService.GetProfile:input_type -> lbd.v1.GetProfileRequest
+	15, // 15: lbd.v1.SystemService.SetLogLevel:input_type -> lbd.v1.SetLogLevelRequest
+	17, // 16: lbd.v1.SystemService.CollectDebug:input_type -> lbd.v1.CollectDebugRequest
+	4,  // 17: lbd.v1.SystemService.GetVersion:output_type -> lbd.v1.GetVersionResponse
+	6,  // 18: lbd.v1.SystemService.GetStatus:output_type -> lbd.v1.SystemServiceGetStatusResponse
+	9,  // 19: lbd.v1.SystemService.RunDoctor:output_type -> lbd.v1.RunDoctorResponse
+	12, // 20: lbd.v1.SystemService.GetMetrics:output_type -> lbd.v1.GetMetricsResponse
+	14, // 21: lbd.v1.SystemService.GetProfile:output_type -> lbd.v1.GetProfileResponse
+	16, // 22: lbd.v1.SystemService.SetLogLevel:output_type -> lbd.v1.SetLogLevelResponse
+	18, // 23: lbd.v1.SystemService.CollectDebug:output_type -> lbd.v1.CollectDebugResponse
+	17, // [17:24] is the sub-list for method output_type
+	10, // [10:17] is the sub-list for method input_type
+	10, // [10:10] is the sub-list for extension type_name
+	10, // [10:10] is the sub-list for extension extendee
+	0,  // [0:10] is the sub-list for field type_name
 }
 
 func init() { file_lbd_v1_system_service_proto_init() }
@@ -963,13 +1260,14 @@ func file_lbd_v1_system_service_proto_init() {
 	if File_lbd_v1_system_service_proto != nil {
 		return
 	}
+	file_lbd_v1_access_proto_init()
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_lbd_v1_system_service_proto_rawDesc), len(file_lbd_v1_system_service_proto_rawDesc)),
-			NumEnums:      2,
-			NumMessages:   12,
+			NumEnums:      3,
+			NumMessages:   16,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

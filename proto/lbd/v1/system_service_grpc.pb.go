@@ -19,11 +19,13 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	SystemService_GetVersion_FullMethodName = "/lbd.v1.SystemService/GetVersion"
-	SystemService_GetStatus_FullMethodName  = "/lbd.v1.SystemService/GetStatus"
-	SystemService_RunDoctor_FullMethodName  = "/lbd.v1.SystemService/RunDoctor"
-	SystemService_GetMetrics_FullMethodName = "/lbd.v1.SystemService/GetMetrics"
-	SystemService_GetProfile_FullMethodName = "/lbd.v1.SystemService/GetProfile"
+	SystemService_GetVersion_FullMethodName   = "/lbd.v1.SystemService/GetVersion"
+	SystemService_GetStatus_FullMethodName    = "/lbd.v1.SystemService/GetStatus"
+	SystemService_RunDoctor_FullMethodName    = "/lbd.v1.SystemService/RunDoctor"
+	SystemService_GetMetrics_FullMethodName   = "/lbd.v1.SystemService/GetMetrics"
+	SystemService_GetProfile_FullMethodName   = "/lbd.v1.SystemService/GetProfile"
+	SystemService_SetLogLevel_FullMethodName  = "/lbd.v1.SystemService/SetLogLevel"
+	SystemService_CollectDebug_FullMethodName = "/lbd.v1.SystemService/CollectDebug"
 )
 
 // SystemServiceClient is the client API for SystemService service.
@@ -42,6 +44,10 @@ type SystemServiceClient interface {
 	GetMetrics(ctx context.Context, in *GetMetricsRequest, opts ...grpc.CallOption) (*GetMetricsResponse, error)
 	// GetProfile takes a profile of the running process (pprof's format).
 	GetProfile(ctx context.Context, in *GetProfileRequest, opts ...grpc.CallOption) (*GetProfileResponse, error)
+	// SetLogLevel sets how much the node's own log says, at once, until the node ends.
+	SetLogLevel(ctx context.Context, in *SetLogLevelRequest, opts ...grpc.CallOption) (*SetLogLevelResponse, error)
+	// CollectDebug streams an archive (tar, gzipped) of what is needed to understand the node. No secret is in it.
+	CollectDebug(ctx context.Context, in *CollectDebugRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[CollectDebugResponse], error)
 }
 
 type systemServiceClient struct {
@@ -102,6 +108,35 @@ func (c *systemServiceClient) GetProfile(ctx context.Context, in *GetProfileRequ
 	return out, nil
 }
 
+func (c *systemServiceClient) SetLogLevel(ctx context.Context, in *SetLogLevelRequest, opts ...grpc.CallOption) (*SetLogLevelResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(SetLogLevelResponse)
+	err := c.cc.Invoke(ctx, SystemService_SetLogLevel_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *systemServiceClient) CollectDebug(ctx context.Context, in *CollectDebugRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[CollectDebugResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &SystemService_ServiceDesc.Streams[0], SystemService_CollectDebug_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[CollectDebugRequest, CollectDebugResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type SystemService_CollectDebugClient = grpc.ServerStreamingClient[CollectDebugResponse]
+
 // SystemServiceServer is the server API for SystemService service.
 // All implementations must embed UnimplementedSystemServiceServer
 // for forward compatibility.
@@ -118,6 +153,10 @@ type SystemServiceServer interface {
 	GetMetrics(context.Context, *GetMetricsRequest) (*GetMetricsResponse, error)
 	// GetProfile takes a profile of the running process (pprof's format).
 	GetProfile(context.Context, *GetProfileRequest) (*GetProfileResponse, error)
+	// SetLogLevel sets how much the node's own log says, at once, until the node ends.
+	SetLogLevel(context.Context, *SetLogLevelRequest) (*SetLogLevelResponse, error)
+	// CollectDebug streams an archive (tar, gzipped) of what is needed to understand the node. No secret is in it.
+	CollectDebug(*CollectDebugRequest, grpc.ServerStreamingServer[CollectDebugResponse]) error
 	mustEmbedUnimplementedSystemServiceServer()
 }
 
@@ -142,6 +181,12 @@ func (UnimplementedSystemServiceServer) GetMetrics(context.Context, *GetMetricsR
 }
 func (UnimplementedSystemServiceServer) GetProfile(context.Context, *GetProfileRequest) (*GetProfileResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetProfile not implemented")
+}
+func (UnimplementedSystemServiceServer) SetLogLevel(context.Context, *SetLogLevelRequest) (*SetLogLevelResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method SetLogLevel not implemented")
+}
+func (UnimplementedSystemServiceServer) CollectDebug(*CollectDebugRequest, grpc.ServerStreamingServer[CollectDebugResponse]) error {
+	return status.Error(codes.Unimplemented, "method CollectDebug not implemented")
 }
 func (UnimplementedSystemServiceServer) mustEmbedUnimplementedSystemServiceServer() {}
 func (UnimplementedSystemServiceServer) testEmbeddedByValue()                       {}
@@ -254,6 +299,35 @@ func _SystemService_GetProfile_Handler(srv interface{}, ctx context.Context, dec
 	return interceptor(ctx, in, info, handler)
 }
 
+func _SystemService_SetLogLevel_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SetLogLevelRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(SystemServiceServer).SetLogLevel(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: SystemService_SetLogLevel_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(SystemServiceServer).SetLogLevel(ctx, req.(*SetLogLevelRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _SystemService_CollectDebug_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(CollectDebugRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(SystemServiceServer).CollectDebug(m, &grpc.GenericServerStream[CollectDebugRequest, CollectDebugResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type SystemService_CollectDebugServer = grpc.ServerStreamingServer[CollectDebugResponse]
+
 // SystemService_ServiceDesc is the grpc.ServiceDesc for SystemService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -281,7 +355,17 @@ var SystemService_ServiceDesc = grpc.ServiceDesc{
 			MethodName: "GetProfile",
 			Handler:    _SystemService_GetProfile_Handler,
 		},
+		{
+			MethodName: "SetLogLevel",
+			Handler:    _SystemService_SetLogLevel_Handler,
+		},
 	},
-	Streams:  []grpc.StreamDesc{},
+	Streams: []grpc.StreamDesc{
+		{
+			StreamName:    "CollectDebug",
+			Handler:       _SystemService_CollectDebug_Handler,
+			ServerStreams: true,
+		},
+	},
 	Metadata: "lbd/v1/system_service.proto",
 }

@@ -1542,7 +1542,7 @@ var File_lbd_v1_traffic_service_proto protoreflect.FileDescriptor
 
 const file_lbd_v1_traffic_service_proto_rawDesc = "" +
 	"\n" +
-	"\x1clbd/v1/traffic_service.proto\x12\x06lbd.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xf7\x01\n" +
+	"\x1clbd/v1/traffic_service.proto\x12\x06lbd.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x13lbd/v1/access.proto\"\xf7\x01\n" +
 	"\x10TestRouteRequest\x12\x10\n" +
 	"\x03url\x18\x01 \x01(\tR\x03url\x12\x16\n" +
 	"\x06method\x18\x02 \x01(\tR\x06method\x12-\n" +
@@ -1664,14 +1664,14 @@ const file_lbd_v1_traffic_service_proto_rawDesc = "" +
 	"\x06client\x18\x03 \x01(\tR\x06client\x12\x12\n" +
 	"\x04pool\x18\x04 \x01(\tR\x04pool\"1\n" +
 	"\x17KillConnectionsResponse\x12\x16\n" +
-	"\x06killed\x18\x01 \x01(\x03R\x06killed2\x8b\x03\n" +
-	"\x0eTrafficService\x12@\n" +
-	"\tTestRoute\x12\x18.lbd.v1.TestRouteRequest\x1a\x19.lbd.v1.TestRouteResponse\x12E\n" +
+	"\x06killed\x18\x01 \x01(\x03R\x06killed2\xbd\x03\n" +
+	"\x0eTrafficService\x12J\n" +
+	"\tTestRoute\x12\x18.lbd.v1.TestRouteRequest\x1a\x19.lbd.v1.TestRouteResponse\"\b\xe2\xe0\x18\x04\b\x01\x10\x01\x12O\n" +
 	"\n" +
-	"WatchStats\x12\x19.lbd.v1.WatchStatsRequest\x1a\x1a.lbd.v1.WatchStatsResponse0\x01\x12H\n" +
-	"\vWatchEvents\x12\x1a.lbd.v1.WatchEventsRequest\x1a\x1b.lbd.v1.WatchEventsResponse0\x01\x12R\n" +
-	"\x0fListConnections\x12\x1e.lbd.v1.ListConnectionsRequest\x1a\x1f.lbd.v1.ListConnectionsResponse\x12R\n" +
-	"\x0fKillConnections\x12\x1e.lbd.v1.KillConnectionsRequest\x1a\x1f.lbd.v1.KillConnectionsResponseB\x18Z\x16lbd/proto/lbd/v1;lbdv1b\x06proto3"
+	"WatchStats\x12\x19.lbd.v1.WatchStatsRequest\x1a\x1a.lbd.v1.WatchStatsResponse\"\b\xe2\xe0\x18\x04\b\x01\x10\x010\x01\x12R\n" +
+	"\vWatchEvents\x12\x1a.lbd.v1.WatchEventsRequest\x1a\x1b.lbd.v1.WatchEventsResponse\"\b\xe2\xe0\x18\x04\b\x01\x10\x010\x01\x12\\\n" +
+	"\x0fListConnections\x12\x1e.lbd.v1.ListConnectionsRequest\x1a\x1f.lbd.v1.ListConnectionsResponse\"\b\xe2\xe0\x18\x04\b\x01\x10\x01\x12\\\n" +
+	"\x0fKillConnections\x12\x1e.lbd.v1.KillConnectionsRequest\x1a\x1f.lbd.v1.KillConnectionsResponse\"\b\xe2\xe0\x18\x04\b\x02\x10\x02B\x18Z\x16lbd/proto/lbd/v1;lbdv1b\x06proto3"
 
 var (
 	file_lbd_v1_traffic_service_proto_rawDescOnce sync.Once
@@ -1751,6 +1751,7 @@ func file_lbd_v1_traffic_service_proto_init() {
 	if File_lbd_v1_traffic_service_proto != nil {
 		return
 	}
+	file_lbd_v1_access_proto_init()
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{

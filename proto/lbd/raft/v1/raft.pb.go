@@ -34,6 +34,11 @@ type Command struct {
 	//	*Command_Part
 	//	*Command_Commit
 	//	*Command_Override
+	//	*Command_Token
+	//	*Command_Authority
+	//	*Command_Reseal
+	//	*Command_Purge
+	//	*Command_Restore
 	Kind          isCommand_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -112,6 +117,51 @@ func (x *Command) GetOverride() *OverrideCommand {
 	return nil
 }
 
+func (x *Command) GetToken() *TokenCommand {
+	if x != nil {
+		if x, ok := x.Kind.(*Command_Token); ok {
+			return x.Token
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetAuthority() *AuthorityCommand {
+	if x != nil {
+		if x, ok := x.Kind.(*Command_Authority); ok {
+			return x.Authority
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetReseal() *ResealCommand {
+	if x != nil {
+		if x, ok := x.Kind.(*Command_Reseal); ok {
+			return x.Reseal
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetPurge() *PurgeCommand {
+	if x != nil {
+		if x, ok := x.Kind.(*Command_Purge); ok {
+			return x.Purge
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetRestore() *RestoreCommand {
+	if x != nil {
+		if x, ok := x.Kind.(*Command_Restore); ok {
+			return x.Restore
+		}
+	}
+	return nil
+}
+
 type isCommand_Kind interface {
 	isCommand_Kind()
 }
@@ -136,6 +186,31 @@ type Command_Override struct {
 	Override *OverrideCommand `protobuf:"bytes,4,opt,name=override,proto3,oneof"`
 }
 
+type Command_Token struct {
+	// Makes and revokes credentials; makes no revision.
+	Token *TokenCommand `protobuf:"bytes,5,opt,name=token,proto3,oneof"`
+}
+
+type Command_Authority struct {
+	// Puts the cluster's own certificate authority in place; refused where there is one.
+	Authority *AuthorityCommand `protobuf:"bytes,6,opt,name=authority,proto3,oneof"`
+}
+
+type Command_Reseal struct {
+	// Replaces how secrets are sealed, not what they are; makes no revision.
+	Reseal *ResealCommand `protobuf:"bytes,7,opt,name=reseal,proto3,oneof"`
+}
+
+type Command_Purge struct {
+	// Removes a certificate's keys from the history; makes no revision.
+	Purge *PurgeCommand `protobuf:"bytes,8,opt,name=purge,proto3,oneof"`
+}
+
+type Command_Restore struct {
+	// Makes everything as it was in a backup, as one revision.
+	Restore *RestoreCommand `protobuf:"bytes,9,opt,name=restore,proto3,oneof"`
+}
+
 func (*Command_Change) isCommand_Kind() {}
 
 func (*Command_Part) isCommand_Kind() {}
@@ -143,6 +218,668 @@ func (*Command_Part) isCommand_Kind() {}
 func (*Command_Commit) isCommand_Kind() {}
 
 func (*Command_Override) isCommand_Kind() {}
+
+func (*Command_Token) isCommand_Kind() {}
+
+func (*Command_Authority) isCommand_Kind() {}
+
+func (*Command_Reseal) isCommand_Kind() {}
+
+func (*Command_Purge) isCommand_Kind() {}
+
+func (*Command_Restore) isCommand_Kind() {}
+
+// Origin is where a command came from, for the audit.
+type Origin struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// "10.0.0.9", "unix", "lbd".
+	Source string `protobuf:"bytes,1,opt,name=source,proto3" json:"source,omitempty"`
+	// "ConfigService/Apply".
+	Method        string `protobuf:"bytes,2,opt,name=method,proto3" json:"method,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Origin) Reset() {
+	*x = Origin{}
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Origin) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Origin) ProtoMessage() {}
+
+func (x *Origin) ProtoReflect() protoreflect.Message {
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Origin.ProtoReflect.Descriptor instead.
+func (*Origin) Descriptor() ([]byte, []int) {
+	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *Origin) GetSource() string {
+	if x != nil {
+		return x.Source
+	}
+	return ""
+}
+
+func (x *Origin) GetMethod() string {
+	if x != nil {
+		return x.Method
+	}
+	return ""
+}
+
+// TokenCommand makes and revokes credentials. Those that expired more than 30 days before its time go, too.
+type TokenCommand struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Author    string                 `protobuf:"bytes,1,opt,name=author,proto3" json:"author,omitempty"`
+	Time      *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=time,proto3" json:"time,omitempty"`
+	RequestId string                 `protobuf:"bytes,3,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	Creates   []*StoredToken         `protobuf:"bytes,4,rep,name=creates,proto3" json:"creates,omitempty"`
+	// Ids. An unknown one is refused.
+	Revokes       []string `protobuf:"bytes,5,rep,name=revokes,proto3" json:"revokes,omitempty"`
+	Origin        *Origin  `protobuf:"bytes,6,opt,name=origin,proto3" json:"origin,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TokenCommand) Reset() {
+	*x = TokenCommand{}
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TokenCommand) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TokenCommand) ProtoMessage() {}
+
+func (x *TokenCommand) ProtoReflect() protoreflect.Message {
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TokenCommand.ProtoReflect.Descriptor instead.
+func (*TokenCommand) Descriptor() ([]byte, []int) {
+	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *TokenCommand) GetAuthor() string {
+	if x != nil {
+		return x.Author
+	}
+	return ""
+}
+
+func (x *TokenCommand) GetTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Time
+	}
+	return nil
+}
+
+func (x *TokenCommand) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
+}
+
+func (x *TokenCommand) GetCreates() []*StoredToken {
+	if x != nil {
+		return x.Creates
+	}
+	return nil
+}
+
+func (x *TokenCommand) GetRevokes() []string {
+	if x != nil {
+		return x.Revokes
+	}
+	return nil
+}
+
+func (x *TokenCommand) GetOrigin() *Origin {
+	if x != nil {
+		return x.Origin
+	}
+	return nil
+}
+
+// StoredToken is a credential with what proves it.
+type StoredToken struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Token *v1.Token              `protobuf:"bytes,1,opt,name=token,proto3" json:"token,omitempty"`
+	// SHA-256 of the secret; empty for a client certificate.
+	SecretSha256  []byte `protobuf:"bytes,2,opt,name=secret_sha256,json=secretSha256,proto3" json:"secret_sha256,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StoredToken) Reset() {
+	*x = StoredToken{}
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StoredToken) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StoredToken) ProtoMessage() {}
+
+func (x *StoredToken) ProtoReflect() protoreflect.Message {
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StoredToken.ProtoReflect.Descriptor instead.
+func (*StoredToken) Descriptor() ([]byte, []int) {
+	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *StoredToken) GetToken() *v1.Token {
+	if x != nil {
+		return x.Token
+	}
+	return nil
+}
+
+func (x *StoredToken) GetSecretSha256() []byte {
+	if x != nil {
+		return x.SecretSha256
+	}
+	return nil
+}
+
+// AuthorityCommand makes the cluster's certificate authority.
+type AuthorityCommand struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Authority     *Authority             `protobuf:"bytes,1,opt,name=authority,proto3" json:"authority,omitempty"`
+	Time          *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=time,proto3" json:"time,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AuthorityCommand) Reset() {
+	*x = AuthorityCommand{}
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AuthorityCommand) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AuthorityCommand) ProtoMessage() {}
+
+func (x *AuthorityCommand) ProtoReflect() protoreflect.Message {
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AuthorityCommand.ProtoReflect.Descriptor instead.
+func (*AuthorityCommand) Descriptor() ([]byte, []int) {
+	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *AuthorityCommand) GetAuthority() *Authority {
+	if x != nil {
+		return x.Authority
+	}
+	return nil
+}
+
+func (x *AuthorityCommand) GetTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Time
+	}
+	return nil
+}
+
+// Authority is the cluster's own certificate authority: it signs what nodes show on their control ports.
+type Authority struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// DER.
+	Certificate []byte `protobuf:"bytes,1,opt,name=certificate,proto3" json:"certificate,omitempty"`
+	// The private key (PKCS #8), sealed. Apply never opens it.
+	SealedKey     []byte `protobuf:"bytes,2,opt,name=sealed_key,json=sealedKey,proto3" json:"sealed_key,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Authority) Reset() {
+	*x = Authority{}
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Authority) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Authority) ProtoMessage() {}
+
+func (x *Authority) ProtoReflect() protoreflect.Message {
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Authority.ProtoReflect.Descriptor instead.
+func (*Authority) Descriptor() ([]byte, []int) {
+	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *Authority) GetCertificate() []byte {
+	if x != nil {
+		return x.Certificate
+	}
+	return nil
+}
+
+func (x *Authority) GetSealedKey() []byte {
+	if x != nil {
+		return x.SealedKey
+	}
+	return nil
+}
+
+// ResealCommand gives secrets a new seal. One whose seal is not the one to replace any more is left alone.
+type ResealCommand struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Author        string                 `protobuf:"bytes,1,opt,name=author,proto3" json:"author,omitempty"`
+	Time          *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=time,proto3" json:"time,omitempty"`
+	Seals         []*Reseal              `protobuf:"bytes,3,rep,name=seals,proto3" json:"seals,omitempty"`
+	Origin        *Origin                `protobuf:"bytes,4,opt,name=origin,proto3" json:"origin,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ResealCommand) Reset() {
+	*x = ResealCommand{}
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ResealCommand) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ResealCommand) ProtoMessage() {}
+
+func (x *ResealCommand) ProtoReflect() protoreflect.Message {
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ResealCommand.ProtoReflect.Descriptor instead.
+func (*ResealCommand) Descriptor() ([]byte, []int) {
+	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *ResealCommand) GetAuthor() string {
+	if x != nil {
+		return x.Author
+	}
+	return ""
+}
+
+func (x *ResealCommand) GetTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Time
+	}
+	return nil
+}
+
+func (x *ResealCommand) GetSeals() []*Reseal {
+	if x != nil {
+		return x.Seals
+	}
+	return nil
+}
+
+func (x *ResealCommand) GetOrigin() *Origin {
+	if x != nil {
+		return x.Origin
+	}
+	return nil
+}
+
+// Reseal is one secret's new seal, wherever it is kept: present, history or authority.
+type Reseal struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// SHA-256 of the sealed bytes that are replaced.
+	BeforeSha256  []byte `protobuf:"bytes,1,opt,name=before_sha256,json=beforeSha256,proto3" json:"before_sha256,omitempty"`
+	Sealed        []byte `protobuf:"bytes,2,opt,name=sealed,proto3" json:"sealed,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Reseal) Reset() {
+	*x = Reseal{}
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Reseal) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Reseal) ProtoMessage() {}
+
+func (x *Reseal) ProtoReflect() protoreflect.Message {
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Reseal.ProtoReflect.Descriptor instead.
+func (*Reseal) Descriptor() ([]byte, []int) {
+	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *Reseal) GetBeforeSha256() []byte {
+	if x != nil {
+		return x.BeforeSha256
+	}
+	return nil
+}
+
+func (x *Reseal) GetSealed() []byte {
+	if x != nil {
+		return x.Sealed
+	}
+	return nil
+}
+
+// PurgeCommand removes a certificate's keys from the history.
+type PurgeCommand struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Author string                 `protobuf:"bytes,1,opt,name=author,proto3" json:"author,omitempty"`
+	Time   *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=time,proto3" json:"time,omitempty"`
+	// A certificate that is not stored any more.
+	Certificate   string  `protobuf:"bytes,3,opt,name=certificate,proto3" json:"certificate,omitempty"`
+	Origin        *Origin `protobuf:"bytes,4,opt,name=origin,proto3" json:"origin,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PurgeCommand) Reset() {
+	*x = PurgeCommand{}
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PurgeCommand) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PurgeCommand) ProtoMessage() {}
+
+func (x *PurgeCommand) ProtoReflect() protoreflect.Message {
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PurgeCommand.ProtoReflect.Descriptor instead.
+func (*PurgeCommand) Descriptor() ([]byte, []int) {
+	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *PurgeCommand) GetAuthor() string {
+	if x != nil {
+		return x.Author
+	}
+	return ""
+}
+
+func (x *PurgeCommand) GetTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Time
+	}
+	return nil
+}
+
+func (x *PurgeCommand) GetCertificate() string {
+	if x != nil {
+		return x.Certificate
+	}
+	return ""
+}
+
+func (x *PurgeCommand) GetOrigin() *Origin {
+	if x != nil {
+		return x.Origin
+	}
+	return nil
+}
+
+// RestoreCommand is the content of a backup, its secrets sealed for this cluster.
+type RestoreCommand struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Author    string                 `protobuf:"bytes,1,opt,name=author,proto3" json:"author,omitempty"`
+	Time      *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=time,proto3" json:"time,omitempty"`
+	Message   string                 `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
+	RequestId string                 `protobuf:"bytes,4,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	Resources []*StoredResource      `protobuf:"bytes,5,rep,name=resources,proto3" json:"resources,omitempty"`
+	Tokens    []*StoredToken         `protobuf:"bytes,6,rep,name=tokens,proto3" json:"tokens,omitempty"`
+	// Delete what is stored and not among the resources, and tokens that are not among the tokens.
+	Replace       bool    `protobuf:"varint,7,opt,name=replace,proto3" json:"replace,omitempty"`
+	Origin        *Origin `protobuf:"bytes,8,opt,name=origin,proto3" json:"origin,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RestoreCommand) Reset() {
+	*x = RestoreCommand{}
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RestoreCommand) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RestoreCommand) ProtoMessage() {}
+
+func (x *RestoreCommand) ProtoReflect() protoreflect.Message {
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RestoreCommand.ProtoReflect.Descriptor instead.
+func (*RestoreCommand) Descriptor() ([]byte, []int) {
+	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *RestoreCommand) GetAuthor() string {
+	if x != nil {
+		return x.Author
+	}
+	return ""
+}
+
+func (x *RestoreCommand) GetTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Time
+	}
+	return nil
+}
+
+func (x *RestoreCommand) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+func (x *RestoreCommand) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
+}
+
+func (x *RestoreCommand) GetResources() []*StoredResource {
+	if x != nil {
+		return x.Resources
+	}
+	return nil
+}
+
+func (x *RestoreCommand) GetTokens() []*StoredToken {
+	if x != nil {
+		return x.Tokens
+	}
+	return nil
+}
+
+func (x *RestoreCommand) GetReplace() bool {
+	if x != nil {
+		return x.Replace
+	}
+	return false
+}
+
+func (x *RestoreCommand) GetOrigin() *Origin {
+	if x != nil {
+		return x.Origin
+	}
+	return nil
+}
+
+// AuditEntry is an accepted command, as the cluster remembers it.
+type AuditEntry struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// 1, 2, …: the order of the log.
+	Number        int64                 `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`
+	Entry         *v1.ListAuditResponse `protobuf:"bytes,2,opt,name=entry,proto3" json:"entry,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AuditEntry) Reset() {
+	*x = AuditEntry{}
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AuditEntry) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AuditEntry) ProtoMessage() {}
+
+func (x *AuditEntry) ProtoReflect() protoreflect.Message {
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AuditEntry.ProtoReflect.Descriptor instead.
+func (*AuditEntry) Descriptor() ([]byte, []int) {
+	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *AuditEntry) GetNumber() int64 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+func (x *AuditEntry) GetEntry() *v1.ListAuditResponse {
+	if x != nil {
+		return x.Entry
+	}
+	return nil
+}
 
 // ChangeCommand becomes one revision. Nothing in it is read from a clock or made at random when it is applied.
 type ChangeCommand struct {
@@ -162,14 +899,17 @@ type ChangeCommand struct {
 	// What the stored resources must be, else the change is a conflict.
 	IfEtags []*Precondition `protobuf:"bytes,10,rep,name=if_etags,json=ifEtags,proto3" json:"if_etags,omitempty"`
 	// The upserts are of an apply: prune may delete them later.
-	Applied       bool `protobuf:"varint,11,opt,name=applied,proto3" json:"applied,omitempty"`
+	Applied bool    `protobuf:"varint,11,opt,name=applied,proto3" json:"applied,omitempty"`
+	Origin  *Origin `protobuf:"bytes,12,opt,name=origin,proto3" json:"origin,omitempty"`
+	// SHA-256 of the whole request, where upserts are left out because they are stored already; if_etags has them then.
+	RequestDigest []byte `protobuf:"bytes,13,opt,name=request_digest,json=requestDigest,proto3" json:"request_digest,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ChangeCommand) Reset() {
 	*x = ChangeCommand{}
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[1]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -181,7 +921,7 @@ func (x *ChangeCommand) String() string {
 func (*ChangeCommand) ProtoMessage() {}
 
 func (x *ChangeCommand) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[1]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -194,7 +934,7 @@ func (x *ChangeCommand) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeCommand.ProtoReflect.Descriptor instead.
 func (*ChangeCommand) Descriptor() ([]byte, []int) {
-	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{1}
+	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ChangeCommand) GetOwner() string {
@@ -274,6 +1014,20 @@ func (x *ChangeCommand) GetApplied() bool {
 	return false
 }
 
+func (x *ChangeCommand) GetOrigin() *Origin {
+	if x != nil {
+		return x.Origin
+	}
+	return nil
+}
+
+func (x *ChangeCommand) GetRequestDigest() []byte {
+	if x != nil {
+		return x.RequestDigest
+	}
+	return nil
+}
+
 // Precondition is what a stored resource must be for a change to be made.
 type Precondition struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -287,7 +1041,7 @@ type Precondition struct {
 
 func (x *Precondition) Reset() {
 	*x = Precondition{}
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[2]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -299,7 +1053,7 @@ func (x *Precondition) String() string {
 func (*Precondition) ProtoMessage() {}
 
 func (x *Precondition) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[2]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -312,7 +1066,7 @@ func (x *Precondition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Precondition.ProtoReflect.Descriptor instead.
 func (*Precondition) Descriptor() ([]byte, []int) {
-	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{2}
+	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Precondition) GetKey() string {
@@ -338,13 +1092,14 @@ type OverrideCommand struct {
 	// Each replaces what was said of the same backend's state, or weight.
 	Sets          []*v1.Override `protobuf:"bytes,4,rep,name=sets,proto3" json:"sets,omitempty"`
 	Clears        []*OverrideKey `protobuf:"bytes,5,rep,name=clears,proto3" json:"clears,omitempty"`
+	Origin        *Origin        `protobuf:"bytes,6,opt,name=origin,proto3" json:"origin,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *OverrideCommand) Reset() {
 	*x = OverrideCommand{}
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[3]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -356,7 +1111,7 @@ func (x *OverrideCommand) String() string {
 func (*OverrideCommand) ProtoMessage() {}
 
 func (x *OverrideCommand) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[3]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -369,7 +1124,7 @@ func (x *OverrideCommand) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OverrideCommand.ProtoReflect.Descriptor instead.
 func (*OverrideCommand) Descriptor() ([]byte, []int) {
-	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{3}
+	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *OverrideCommand) GetAuthor() string {
@@ -407,6 +1162,13 @@ func (x *OverrideCommand) GetClears() []*OverrideKey {
 	return nil
 }
 
+func (x *OverrideCommand) GetOrigin() *Origin {
+	if x != nil {
+		return x.Origin
+	}
+	return nil
+}
+
 // OverrideKey names overrides.
 type OverrideKey struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -422,7 +1184,7 @@ type OverrideKey struct {
 
 func (x *OverrideKey) Reset() {
 	*x = OverrideKey{}
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[4]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -434,7 +1196,7 @@ func (x *OverrideKey) String() string {
 func (*OverrideKey) ProtoMessage() {}
 
 func (x *OverrideKey) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[4]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -447,7 +1209,7 @@ func (x *OverrideKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OverrideKey.ProtoReflect.Descriptor instead.
 func (*OverrideKey) Descriptor() ([]byte, []int) {
-	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{4}
+	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *OverrideKey) GetPool() string {
@@ -478,20 +1240,22 @@ func (x *OverrideKey) GetWeightOnly() bool {
 	return false
 }
 
-// PartCommand carries at most 256 KiB of an encoded ChangeCommand.
+// PartCommand carries at most 256 KiB of an encoded ChangeCommand or RestoreCommand.
 type PartCommand struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// SHA-256 of the whole.
-	Digest        []byte `protobuf:"bytes,1,opt,name=digest,proto3" json:"digest,omitempty"`
-	Index         int32  `protobuf:"varint,2,opt,name=index,proto3" json:"index,omitempty"`
-	Data          []byte `protobuf:"bytes,3,opt,name=data,proto3" json:"data,omitempty"`
+	Digest []byte `protobuf:"bytes,1,opt,name=digest,proto3" json:"digest,omitempty"`
+	Index  int32  `protobuf:"varint,2,opt,name=index,proto3" json:"index,omitempty"`
+	Data   []byte `protobuf:"bytes,3,opt,name=data,proto3" json:"data,omitempty"`
+	// When it was sent. What is never committed is dropped an hour later.
+	Time          *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=time,proto3" json:"time,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *PartCommand) Reset() {
 	*x = PartCommand{}
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[5]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -503,7 +1267,7 @@ func (x *PartCommand) String() string {
 func (*PartCommand) ProtoMessage() {}
 
 func (x *PartCommand) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[5]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -516,7 +1280,7 @@ func (x *PartCommand) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PartCommand.ProtoReflect.Descriptor instead.
 func (*PartCommand) Descriptor() ([]byte, []int) {
-	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{5}
+	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *PartCommand) GetDigest() []byte {
@@ -540,18 +1304,27 @@ func (x *PartCommand) GetData() []byte {
 	return nil
 }
 
+func (x *PartCommand) GetTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Time
+	}
+	return nil
+}
+
 // CommitCommand applies the parts with this digest.
 type CommitCommand struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Digest        []byte                 `protobuf:"bytes,1,opt,name=digest,proto3" json:"digest,omitempty"`
-	Parts         int32                  `protobuf:"varint,2,opt,name=parts,proto3" json:"parts,omitempty"`
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Digest []byte                 `protobuf:"bytes,1,opt,name=digest,proto3" json:"digest,omitempty"`
+	Parts  int32                  `protobuf:"varint,2,opt,name=parts,proto3" json:"parts,omitempty"`
+	// The parts are a RestoreCommand, not a ChangeCommand.
+	Restore       bool `protobuf:"varint,3,opt,name=restore,proto3" json:"restore,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *CommitCommand) Reset() {
 	*x = CommitCommand{}
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[6]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -563,7 +1336,7 @@ func (x *CommitCommand) String() string {
 func (*CommitCommand) ProtoMessage() {}
 
 func (x *CommitCommand) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[6]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -576,7 +1349,7 @@ func (x *CommitCommand) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitCommand.ProtoReflect.Descriptor instead.
 func (*CommitCommand) Descriptor() ([]byte, []int) {
-	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{6}
+	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *CommitCommand) GetDigest() []byte {
@@ -591,6 +1364,13 @@ func (x *CommitCommand) GetParts() int32 {
 		return x.Parts
 	}
 	return 0
+}
+
+func (x *CommitCommand) GetRestore() bool {
+	if x != nil {
+		return x.Restore
+	}
+	return false
 }
 
 // StoredResource is a resource with what operators never see of it.
@@ -609,7 +1389,7 @@ type StoredResource struct {
 
 func (x *StoredResource) Reset() {
 	*x = StoredResource{}
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[7]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -621,7 +1401,7 @@ func (x *StoredResource) String() string {
 func (*StoredResource) ProtoMessage() {}
 
 func (x *StoredResource) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[7]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -634,7 +1414,7 @@ func (x *StoredResource) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoredResource.ProtoReflect.Descriptor instead.
 func (*StoredResource) Descriptor() ([]byte, []int) {
-	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{7}
+	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *StoredResource) GetResource() *v1.Resource {
@@ -679,7 +1459,7 @@ type Before struct {
 
 func (x *Before) Reset() {
 	*x = Before{}
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[8]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -691,7 +1471,7 @@ func (x *Before) String() string {
 func (*Before) ProtoMessage() {}
 
 func (x *Before) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[8]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -704,7 +1484,7 @@ func (x *Before) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Before.ProtoReflect.Descriptor instead.
 func (*Before) Descriptor() ([]byte, []int) {
-	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{8}
+	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Before) GetRevision() int64 {
@@ -743,7 +1523,7 @@ type CertificateMaterial struct {
 
 func (x *CertificateMaterial) Reset() {
 	*x = CertificateMaterial{}
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[9]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -755,7 +1535,7 @@ func (x *CertificateMaterial) String() string {
 func (*CertificateMaterial) ProtoMessage() {}
 
 func (x *CertificateMaterial) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[9]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -768,7 +1548,7 @@ func (x *CertificateMaterial) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CertificateMaterial.ProtoReflect.Descriptor instead.
 func (*CertificateMaterial) Descriptor() ([]byte, []int) {
-	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{9}
+	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *CertificateMaterial) GetChain() [][]byte {
@@ -805,7 +1585,7 @@ type SnapshotHeader struct {
 
 func (x *SnapshotHeader) Reset() {
 	*x = SnapshotHeader{}
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[10]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -817,7 +1597,7 @@ func (x *SnapshotHeader) String() string {
 func (*SnapshotHeader) ProtoMessage() {}
 
 func (x *SnapshotHeader) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[10]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -830,7 +1610,7 @@ func (x *SnapshotHeader) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotHeader.ProtoReflect.Descriptor instead.
 func (*SnapshotHeader) Descriptor() ([]byte, []int) {
-	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{10}
+	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *SnapshotHeader) GetFormat() int32 {
@@ -865,6 +1645,9 @@ type SnapshotRecord struct {
 	//	*SnapshotRecord_Part
 	//	*SnapshotRecord_Before
 	//	*SnapshotRecord_Override
+	//	*SnapshotRecord_Token
+	//	*SnapshotRecord_Authority
+	//	*SnapshotRecord_Audit
 	Record        isSnapshotRecord_Record `protobuf_oneof:"record"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -872,7 +1655,7 @@ type SnapshotRecord struct {
 
 func (x *SnapshotRecord) Reset() {
 	*x = SnapshotRecord{}
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[11]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -884,7 +1667,7 @@ func (x *SnapshotRecord) String() string {
 func (*SnapshotRecord) ProtoMessage() {}
 
 func (x *SnapshotRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[11]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -897,7 +1680,7 @@ func (x *SnapshotRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotRecord.ProtoReflect.Descriptor instead.
 func (*SnapshotRecord) Descriptor() ([]byte, []int) {
-	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{11}
+	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *SnapshotRecord) GetRecord() isSnapshotRecord_Record {
@@ -961,6 +1744,33 @@ func (x *SnapshotRecord) GetOverride() *v1.Override {
 	return nil
 }
 
+func (x *SnapshotRecord) GetToken() *StoredToken {
+	if x != nil {
+		if x, ok := x.Record.(*SnapshotRecord_Token); ok {
+			return x.Token
+		}
+	}
+	return nil
+}
+
+func (x *SnapshotRecord) GetAuthority() *Authority {
+	if x != nil {
+		if x, ok := x.Record.(*SnapshotRecord_Authority); ok {
+			return x.Authority
+		}
+	}
+	return nil
+}
+
+func (x *SnapshotRecord) GetAudit() *AuditEntry {
+	if x != nil {
+		if x, ok := x.Record.(*SnapshotRecord_Audit); ok {
+			return x.Audit
+		}
+	}
+	return nil
+}
+
 type isSnapshotRecord_Record interface {
 	isSnapshotRecord_Record()
 }
@@ -989,6 +1799,18 @@ type SnapshotRecord_Override struct {
 	Override *v1.Override `protobuf:"bytes,6,opt,name=override,proto3,oneof"`
 }
 
+type SnapshotRecord_Token struct {
+	Token *StoredToken `protobuf:"bytes,7,opt,name=token,proto3,oneof"`
+}
+
+type SnapshotRecord_Authority struct {
+	Authority *Authority `protobuf:"bytes,8,opt,name=authority,proto3,oneof"`
+}
+
+type SnapshotRecord_Audit struct {
+	Audit *AuditEntry `protobuf:"bytes,9,opt,name=audit,proto3,oneof"`
+}
+
 func (*SnapshotRecord_Resource) isSnapshotRecord_Record() {}
 
 func (*SnapshotRecord_Revision) isSnapshotRecord_Record() {}
@@ -1000,6 +1822,12 @@ func (*SnapshotRecord_Part) isSnapshotRecord_Record() {}
 func (*SnapshotRecord_Before) isSnapshotRecord_Record() {}
 
 func (*SnapshotRecord_Override) isSnapshotRecord_Record() {}
+
+func (*SnapshotRecord_Token) isSnapshotRecord_Record() {}
+
+func (*SnapshotRecord_Authority) isSnapshotRecord_Record() {}
+
+func (*SnapshotRecord_Audit) isSnapshotRecord_Record() {}
 
 // Request is a remembered request id with its answer.
 type Request struct {
@@ -1015,7 +1843,7 @@ type Request struct {
 
 func (x *Request) Reset() {
 	*x = Request{}
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[12]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1027,7 +1855,7 @@ func (x *Request) String() string {
 func (*Request) ProtoMessage() {}
 
 func (x *Request) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[12]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1040,7 +1868,7 @@ func (x *Request) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Request.ProtoReflect.Descriptor instead.
 func (*Request) Descriptor() ([]byte, []int) {
-	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{12}
+	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Request) GetId() string {
@@ -1075,13 +1903,66 @@ var File_lbd_raft_v1_raft_proto protoreflect.FileDescriptor
 
 const file_lbd_raft_v1_raft_proto_rawDesc = "" +
 	"\n" +
-	"\x16lbd/raft/v1/raft.proto\x12\vlbd.raft.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1blbd/v1/config_service.proto\x1a\x15lbd/v1/resource.proto\"\xe9\x01\n" +
+	"\x16lbd/raft/v1/raft.proto\x12\vlbd.raft.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x19lbd/v1/auth_service.proto\x1a\x1blbd/v1/config_service.proto\x1a\x15lbd/v1/resource.proto\"\xfd\x03\n" +
 	"\aCommand\x124\n" +
 	"\x06change\x18\x01 \x01(\v2\x1a.lbd.raft.v1.ChangeCommandH\x00R\x06change\x12.\n" +
 	"\x04part\x18\x02 \x01(\v2\x18.lbd.raft.v1.PartCommandH\x00R\x04part\x124\n" +
 	"\x06commit\x18\x03 \x01(\v2\x1a.lbd.raft.v1.CommitCommandH\x00R\x06commit\x12:\n" +
-	"\boverride\x18\x04 \x01(\v2\x1c.lbd.raft.v1.OverrideCommandH\x00R\boverrideB\x06\n" +
-	"\x04kind\"\x9a\x03\n" +
+	"\boverride\x18\x04 \x01(\v2\x1c.lbd.raft.v1.OverrideCommandH\x00R\boverride\x121\n" +
+	"\x05token\x18\x05 \x01(\v2\x19.lbd.raft.v1.TokenCommandH\x00R\x05token\x12=\n" +
+	"\tauthority\x18\x06 \x01(\v2\x1d.lbd.raft.v1.AuthorityCommandH\x00R\tauthority\x124\n" +
+	"\x06reseal\x18\a \x01(\v2\x1a.lbd.raft.v1.ResealCommandH\x00R\x06reseal\x121\n" +
+	"\x05purge\x18\b \x01(\v2\x19.lbd.raft.v1.PurgeCommandH\x00R\x05purge\x127\n" +
+	"\arestore\x18\t \x01(\v2\x1b.lbd.raft.v1.RestoreCommandH\x00R\arestoreB\x06\n" +
+	"\x04kind\"8\n" +
+	"\x06Origin\x12\x16\n" +
+	"\x06source\x18\x01 \x01(\tR\x06source\x12\x16\n" +
+	"\x06method\x18\x02 \x01(\tR\x06method\"\xf0\x01\n" +
+	"\fTokenCommand\x12\x16\n" +
+	"\x06author\x18\x01 \x01(\tR\x06author\x12.\n" +
+	"\x04time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\x03 \x01(\tR\trequestId\x122\n" +
+	"\acreates\x18\x04 \x03(\v2\x18.lbd.raft.v1.StoredTokenR\acreates\x12\x18\n" +
+	"\arevokes\x18\x05 \x03(\tR\arevokes\x12+\n" +
+	"\x06origin\x18\x06 \x01(\v2\x13.lbd.raft.v1.OriginR\x06origin\"W\n" +
+	"\vStoredToken\x12#\n" +
+	"\x05token\x18\x01 \x01(\v2\r.lbd.v1.TokenR\x05token\x12#\n" +
+	"\rsecret_sha256\x18\x02 \x01(\fR\fsecretSha256\"x\n" +
+	"\x10AuthorityCommand\x124\n" +
+	"\tauthority\x18\x01 \x01(\v2\x16.lbd.raft.v1.AuthorityR\tauthority\x12.\n" +
+	"\x04time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\"L\n" +
+	"\tAuthority\x12 \n" +
+	"\vcertificate\x18\x01 \x01(\fR\vcertificate\x12\x1d\n" +
+	"\n" +
+	"sealed_key\x18\x02 \x01(\fR\tsealedKey\"\xaf\x01\n" +
+	"\rResealCommand\x12\x16\n" +
+	"\x06author\x18\x01 \x01(\tR\x06author\x12.\n" +
+	"\x04time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12)\n" +
+	"\x05seals\x18\x03 \x03(\v2\x13.lbd.raft.v1.ResealR\x05seals\x12+\n" +
+	"\x06origin\x18\x04 \x01(\v2\x13.lbd.raft.v1.OriginR\x06origin\"E\n" +
+	"\x06Reseal\x12#\n" +
+	"\rbefore_sha256\x18\x01 \x01(\fR\fbeforeSha256\x12\x16\n" +
+	"\x06sealed\x18\x02 \x01(\fR\x06sealed\"\xa5\x01\n" +
+	"\fPurgeCommand\x12\x16\n" +
+	"\x06author\x18\x01 \x01(\tR\x06author\x12.\n" +
+	"\x04time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12 \n" +
+	"\vcertificate\x18\x03 \x01(\tR\vcertificate\x12+\n" +
+	"\x06origin\x18\x04 \x01(\v2\x13.lbd.raft.v1.OriginR\x06origin\"\xc5\x02\n" +
+	"\x0eRestoreCommand\x12\x16\n" +
+	"\x06author\x18\x01 \x01(\tR\x06author\x12.\n" +
+	"\x04time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12\x18\n" +
+	"\amessage\x18\x03 \x01(\tR\amessage\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\x04 \x01(\tR\trequestId\x129\n" +
+	"\tresources\x18\x05 \x03(\v2\x1b.lbd.raft.v1.StoredResourceR\tresources\x120\n" +
+	"\x06tokens\x18\x06 \x03(\v2\x18.lbd.raft.v1.StoredTokenR\x06tokens\x12\x18\n" +
+	"\areplace\x18\a \x01(\bR\areplace\x12+\n" +
+	"\x06origin\x18\b \x01(\v2\x13.lbd.raft.v1.OriginR\x06origin\"U\n" +
+	"\n" +
+	"AuditEntry\x12\x16\n" +
+	"\x06number\x18\x01 \x01(\x03R\x06number\x12/\n" +
+	"\x05entry\x18\x02 \x01(\v2\x19.lbd.v1.ListAuditResponseR\x05entry\"\xee\x03\n" +
 	"\rChangeCommand\x12\x14\n" +
 	"\x05owner\x18\x01 \x01(\tR\x05owner\x12\x16\n" +
 	"\x06author\x18\x02 \x01(\tR\x06author\x12.\n" +
@@ -1096,32 +1977,37 @@ const file_lbd_raft_v1_raft_proto_rawDesc = "" +
 	"ifRevision\x88\x01\x01\x124\n" +
 	"\bif_etags\x18\n" +
 	" \x03(\v2\x19.lbd.raft.v1.PreconditionR\aifEtags\x12\x18\n" +
-	"\aapplied\x18\v \x01(\bR\aappliedB\x0e\n" +
+	"\aapplied\x18\v \x01(\bR\aapplied\x12+\n" +
+	"\x06origin\x18\f \x01(\v2\x13.lbd.raft.v1.OriginR\x06origin\x12%\n" +
+	"\x0erequest_digest\x18\r \x01(\fR\rrequestDigestB\x0e\n" +
 	"\f_if_revision\"4\n" +
 	"\fPrecondition\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x12\n" +
-	"\x04etag\x18\x02 \x01(\tR\x04etag\"\xd0\x01\n" +
+	"\x04etag\x18\x02 \x01(\tR\x04etag\"\xfd\x01\n" +
 	"\x0fOverrideCommand\x12\x16\n" +
 	"\x06author\x18\x01 \x01(\tR\x06author\x12.\n" +
 	"\x04time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x03 \x01(\tR\trequestId\x12$\n" +
 	"\x04sets\x18\x04 \x03(\v2\x10.lbd.v1.OverrideR\x04sets\x120\n" +
-	"\x06clears\x18\x05 \x03(\v2\x18.lbd.raft.v1.OverrideKeyR\x06clears\"{\n" +
+	"\x06clears\x18\x05 \x03(\v2\x18.lbd.raft.v1.OverrideKeyR\x06clears\x12+\n" +
+	"\x06origin\x18\x06 \x01(\v2\x13.lbd.raft.v1.OriginR\x06origin\"{\n" +
 	"\vOverrideKey\x12\x12\n" +
 	"\x04pool\x18\x01 \x01(\tR\x04pool\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x1d\n" +
 	"\n" +
 	"state_only\x18\x03 \x01(\bR\tstateOnly\x12\x1f\n" +
 	"\vweight_only\x18\x04 \x01(\bR\n" +
-	"weightOnly\"O\n" +
+	"weightOnly\"\x7f\n" +
 	"\vPartCommand\x12\x16\n" +
 	"\x06digest\x18\x01 \x01(\fR\x06digest\x12\x14\n" +
 	"\x05index\x18\x02 \x01(\x05R\x05index\x12\x12\n" +
-	"\x04data\x18\x03 \x01(\fR\x04data\"=\n" +
+	"\x04data\x18\x03 \x01(\fR\x04data\x12.\n" +
+	"\x04time\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\"W\n" +
 	"\rCommitCommand\x12\x16\n" +
 	"\x06digest\x18\x01 \x01(\fR\x06digest\x12\x14\n" +
-	"\x05parts\x18\x02 \x01(\x05R\x05parts\"\xb0\x01\n" +
+	"\x05parts\x18\x02 \x01(\x05R\x05parts\x12\x18\n" +
+	"\arestore\x18\x03 \x01(\bR\arestore\"\xb0\x01\n" +
 	"\x0eStoredResource\x12,\n" +
 	"\bresource\x18\x01 \x01(\v2\x10.lbd.v1.ResourceR\bresource\x12<\n" +
 	"\bmaterial\x18\x02 \x01(\v2 .lbd.raft.v1.CertificateMaterialR\bmaterial\x12\x18\n" +
@@ -1140,14 +2026,17 @@ const file_lbd_raft_v1_raft_proto_rawDesc = "" +
 	"\x06format\x18\x01 \x01(\x05R\x06format\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x03R\brevision\x12\x1d\n" +
 	"\n" +
-	"cluster_id\x18\x03 \x01(\tR\tclusterId\"\xc6\x02\n" +
+	"cluster_id\x18\x03 \x01(\tR\tclusterId\"\xe1\x03\n" +
 	"\x0eSnapshotRecord\x129\n" +
 	"\bresource\x18\x01 \x01(\v2\x1b.lbd.raft.v1.StoredResourceH\x00R\bresource\x12.\n" +
 	"\brevision\x18\x02 \x01(\v2\x10.lbd.v1.RevisionH\x00R\brevision\x120\n" +
 	"\arequest\x18\x03 \x01(\v2\x14.lbd.raft.v1.RequestH\x00R\arequest\x12.\n" +
 	"\x04part\x18\x04 \x01(\v2\x18.lbd.raft.v1.PartCommandH\x00R\x04part\x12-\n" +
 	"\x06before\x18\x05 \x01(\v2\x13.lbd.raft.v1.BeforeH\x00R\x06before\x12.\n" +
-	"\boverride\x18\x06 \x01(\v2\x10.lbd.v1.OverrideH\x00R\boverrideB\b\n" +
+	"\boverride\x18\x06 \x01(\v2\x10.lbd.v1.OverrideH\x00R\boverride\x120\n" +
+	"\x05token\x18\a \x01(\v2\x18.lbd.raft.v1.StoredTokenH\x00R\x05token\x126\n" +
+	"\tauthority\x18\b \x01(\v2\x16.lbd.raft.v1.AuthorityH\x00R\tauthority\x12/\n" +
+	"\x05audit\x18\t \x01(\v2\x17.lbd.raft.v1.AuditEntryH\x00R\x05auditB\b\n" +
 	"\x06record\"w\n" +
 	"\aRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1a\n" +
@@ -1167,53 +2056,92 @@ func file_lbd_raft_v1_raft_proto_rawDescGZIP() []byte {
 	return file_lbd_raft_v1_raft_proto_rawDescData
 }
 
-var file_lbd_raft_v1_raft_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
+var file_lbd_raft_v1_raft_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
 var file_lbd_raft_v1_raft_proto_goTypes = []any{
 	(*Command)(nil),               // 0: lbd.raft.v1.Command
-	(*ChangeCommand)(nil),         // 1: lbd.raft.v1.ChangeCommand
-	(*Precondition)(nil),          // 2: lbd.raft.v1.Precondition
-	(*OverrideCommand)(nil),       // 3: lbd.raft.v1.OverrideCommand
-	(*OverrideKey)(nil),           // 4: lbd.raft.v1.OverrideKey
-	(*PartCommand)(nil),           // 5: lbd.raft.v1.PartCommand
-	(*CommitCommand)(nil),         // 6: lbd.raft.v1.CommitCommand
-	(*StoredResource)(nil),        // 7: lbd.raft.v1.StoredResource
-	(*Before)(nil),                // 8: lbd.raft.v1.Before
-	(*CertificateMaterial)(nil),   // 9: lbd.raft.v1.CertificateMaterial
-	(*SnapshotHeader)(nil),        // 10: lbd.raft.v1.SnapshotHeader
-	(*SnapshotRecord)(nil),        // 11: lbd.raft.v1.SnapshotRecord
-	(*Request)(nil),               // 12: lbd.raft.v1.Request
-	(*timestamppb.Timestamp)(nil), // 13: google.protobuf.Timestamp
-	(*v1.Override)(nil),           // 14: lbd.v1.Override
-	(*v1.Resource)(nil),           // 15: lbd.v1.Resource
-	(*v1.Revision)(nil),           // 16: lbd.v1.Revision
-	(*v1.Change)(nil),             // 17: lbd.v1.Change
+	(*Origin)(nil),                // 1: lbd.raft.v1.Origin
+	(*TokenCommand)(nil),          // 2: lbd.raft.v1.TokenCommand
+	(*StoredToken)(nil),           // 3: lbd.raft.v1.StoredToken
+	(*AuthorityCommand)(nil),      // 4: lbd.raft.v1.AuthorityCommand
+	(*Authority)(nil),             // 5: lbd.raft.v1.Authority
+	(*ResealCommand)(nil),         // 6: lbd.raft.v1.ResealCommand
+	(*Reseal)(nil),                // 7: lbd.raft.v1.Reseal
+	(*PurgeCommand)(nil),          // 8: lbd.raft.v1.PurgeCommand
+	(*RestoreCommand)(nil),        // 9: lbd.raft.v1.RestoreCommand
+	(*AuditEntry)(nil),            // 10: lbd.raft.v1.AuditEntry
+	(*ChangeCommand)(nil),         // 11: lbd.raft.v1.ChangeCommand
+	(*Precondition)(nil),          // 12: lbd.raft.v1.Precondition
+	(*OverrideCommand)(nil),       // 13: lbd.raft.v1.OverrideCommand
+	(*OverrideKey)(nil),           // 14: lbd.raft.v1.OverrideKey
+	(*PartCommand)(nil),           // 15: lbd.raft.v1.PartCommand
+	(*CommitCommand)(nil),         // 16: lbd.raft.v1.CommitCommand
+	(*StoredResource)(nil),        // 17: lbd.raft.v1.StoredResource
+	(*Before)(nil),                // 18: lbd.raft.v1.Before
+	(*CertificateMaterial)(nil),   // 19: lbd.raft.v1.CertificateMaterial
+	(*SnapshotHeader)(nil),        // 20: lbd.raft.v1.SnapshotHeader
+	(*SnapshotRecord)(nil),        // 21: lbd.raft.v1.SnapshotRecord
+	(*Request)(nil),               // 22: lbd.raft.v1.Request
+	(*timestamppb.Timestamp)(nil), // 23: google.protobuf.Timestamp
+	(*v1.Token)(nil),              // 24: lbd.v1.Token
+	(*v1.ListAuditResponse)(nil),  // 25: lbd.v1.ListAuditResponse
+	(*v1.Override)(nil),           // 26: lbd.v1.Override
+	(*v1.Resource)(nil),           // 27: lbd.v1.Resource
+	(*v1.Revision)(nil),           // 28: lbd.v1.Revision
+	(*v1.Change)(nil),             // 29: lbd.v1.Change
 }
 var file_lbd_raft_v1_raft_proto_depIdxs = []int32{
-	1,  // 0: lbd.raft.v1.Command.change:type_name -> lbd.raft.v1.ChangeCommand
-	5,  // 1: lbd.raft.v1.Command.part:type_name -> lbd.raft.v1.PartCommand
-	6,  // 2: lbd.raft.v1.Command.commit:type_name -> lbd.raft.v1.CommitCommand
-	3,  // 3: lbd.raft.v1.Command.override:type_name -> lbd.raft.v1.OverrideCommand
-	13, // 4: lbd.raft.v1.ChangeCommand.time:type_name -> google.protobuf.Timestamp
-	7,  // 5: lbd.raft.v1.ChangeCommand.upserts:type_name -> lbd.raft.v1.StoredResource
-	2,  // 6: lbd.raft.v1.ChangeCommand.if_etags:type_name -> lbd.raft.v1.Precondition
-	13, // 7: lbd.raft.v1.OverrideCommand.time:type_name -> google.protobuf.Timestamp
-	14, // 8: lbd.raft.v1.OverrideCommand.sets:type_name -> lbd.v1.Override
-	4,  // 9: lbd.raft.v1.OverrideCommand.clears:type_name -> lbd.raft.v1.OverrideKey
-	15, // 10: lbd.raft.v1.StoredResource.resource:type_name -> lbd.v1.Resource
-	9,  // 11: lbd.raft.v1.StoredResource.material:type_name -> lbd.raft.v1.CertificateMaterial
-	7,  // 12: lbd.raft.v1.Before.resource:type_name -> lbd.raft.v1.StoredResource
-	7,  // 13: lbd.raft.v1.SnapshotRecord.resource:type_name -> lbd.raft.v1.StoredResource
-	16, // 14: lbd.raft.v1.SnapshotRecord.revision:type_name -> lbd.v1.Revision
-	12, // 15: lbd.raft.v1.SnapshotRecord.request:type_name -> lbd.raft.v1.Request
-	5,  // 16: lbd.raft.v1.SnapshotRecord.part:type_name -> lbd.raft.v1.PartCommand
-	8,  // 17: lbd.raft.v1.SnapshotRecord.before:type_name -> lbd.raft.v1.Before
-	14, // 18: lbd.raft.v1.SnapshotRecord.override:type_name -> lbd.v1.Override
-	17, // 19: lbd.raft.v1.Request.changes:type_name -> lbd.v1.Change
-	20, // [20:20] is the sub-list for method output_type
-	20, // [20:20] is the sub-list for method input_type
-	20, // [20:20] is the sub-list for extension type_name
-	20, // [20:20] is the sub-list for extension extendee
-	0,  // [0:20] is the sub-list for field type_name
+	11, // 0: lbd.raft.v1.Command.change:type_name -> lbd.raft.v1.ChangeCommand
+	15, // 1: lbd.raft.v1.Command.part:type_name -> lbd.raft.v1.PartCommand
+	16, // 2: lbd.raft.v1.Command.commit:type_name -> lbd.raft.v1.CommitCommand
+	13, // 3: lbd.raft.v1.Command.override:type_name -> lbd.raft.v1.OverrideCommand
+	2,  // 4: lbd.raft.v1.Command.token:type_name -> lbd.raft.v1.TokenCommand
+	4,  // 5: lbd.raft.v1.Command.authority:type_name -> lbd.raft.v1.AuthorityCommand
+	6,  // 6: lbd.raft.v1.Command.reseal:type_name -> lbd.raft.v1.ResealCommand
+	8,  // 7: lbd.raft.v1.Command.purge:type_name -> lbd.raft.v1.PurgeCommand
+	9,  // 8: lbd.raft.v1.Command.restore:type_name -> lbd.raft.v1.RestoreCommand
+	23, // 9: lbd.raft.v1.TokenCommand.time:type_name -> google.protobuf.Timestamp
+	3,  // 10: lbd.raft.v1.TokenCommand.creates:type_name -> lbd.raft.v1.StoredToken
+	1,  // 11: lbd.raft.v1.TokenCommand.origin:type_name -> lbd.raft.v1.Origin
+	24, // 12: lbd.raft.v1.StoredToken.token:type_name -> lbd.v1.Token
+	5,  // 13: lbd.raft.v1.AuthorityCommand.authority:type_name -> lbd.raft.v1.Authority
+	23, // 14: lbd.raft.v1.AuthorityCommand.time:type_name -> google.protobuf.Timestamp
+	23, // 15: lbd.raft.v1.ResealCommand.time:type_name -> google.protobuf.Timestamp
+	7,  // 16: lbd.raft.v1.ResealCommand.seals:type_name -> lbd.raft.v1.Reseal
+	1,  // 17: lbd.raft.v1.ResealCommand.origin:type_name -> lbd.raft.v1.Origin
+	23, // 18: lbd.raft.v1.PurgeCommand.time:type_name -> google.protobuf.Timestamp
+	1,  // 19: lbd.raft.v1.PurgeCommand.origin:type_name -> lbd.raft.v1.Origin
+	23, // 20: lbd.raft.v1.RestoreCommand.time:type_name -> google.protobuf.Timestamp
+	17, // 21: lbd.raft.v1.RestoreCommand.resources:type_name -> lbd.raft.v1.StoredResource
+	3,  // 22: lbd.raft.v1.RestoreCommand.tokens:type_name -> lbd.raft.v1.StoredToken
+	1,  // 23: lbd.raft.v1.RestoreCommand.origin:type_name -> lbd.raft.v1.Origin
+	25, // 24: lbd.raft.v1.AuditEntry.entry:type_name -> lbd.v1.ListAuditResponse
+	23, // 25: lbd.raft.v1.ChangeCommand.time:type_name -> google.protobuf.Timestamp
+	17, // 26: lbd.raft.v1.ChangeCommand.upserts:type_name -> lbd.raft.v1.StoredResource
+	12, // 27: lbd.raft.v1.ChangeCommand.if_etags:type_name -> lbd.raft.v1.Precondition
+	1,  // 28: lbd.raft.v1.ChangeCommand.origin:type_name -> lbd.raft.v1.Origin
+	23, // 29: lbd.raft.v1.OverrideCommand.time:type_name -> google.protobuf.Timestamp
+	26, // 30: lbd.raft.v1.OverrideCommand.sets:type_name -> lbd.v1.Override
+	14, // 31: lbd.raft.v1.OverrideCommand.clears:type_name -> lbd.raft.v1.OverrideKey
+	1,  // 32: lbd.raft.v1.OverrideCommand.origin:type_name -> lbd.raft.v1.Origin
+	23, // 33: lbd.raft.v1.PartCommand.time:type_name -> google.protobuf.Timestamp
+	27, // 34: lbd.raft.v1.StoredResource.resource:type_name -> lbd.v1.Resource
+	19, // 35: lbd.raft.v1.StoredResource.material:type_name -> lbd.raft.v1.CertificateMaterial
+	17, // 36: lbd.raft.v1.Before.resource:type_name -> lbd.raft.v1.StoredResource
+	17, // 37: lbd.raft.v1.SnapshotRecord.resource:type_name -> lbd.raft.v1.StoredResource
+	28, // 38: lbd.raft.v1.SnapshotRecord.revision:type_name -> lbd.v1.Revision
+	22, // 39: lbd.raft.v1.SnapshotRecord.request:type_name -> lbd.raft.v1.Request
+	15, // 40: lbd.raft.v1.SnapshotRecord.part:type_name -> lbd.raft.v1.PartCommand
+	18, // 41: lbd.raft.v1.SnapshotRecord.before:type_name -> lbd.raft.v1.Before
+	26, // 42: lbd.raft.v1.SnapshotRecord.override:type_name -> lbd.v1.Override
+	3,  // 43: lbd.raft.v1.SnapshotRecord.token:type_name -> lbd.raft.v1.StoredToken
+	5,  // 44: lbd.raft.v1.SnapshotRecord.authority:type_name -> lbd.raft.v1.Authority
+	10, // 45: lbd.raft.v1.SnapshotRecord.audit:type_name -> lbd.raft.v1.AuditEntry
+	29, // 46: lbd.raft.v1.Request.changes:type_name -> lbd.v1.Change
+	47, // [47:47] is the sub-list for method output_type
+	47, // [47:47] is the sub-list for method input_type
+	47, // [47:47] is the sub-list for extension type_name
+	47, // [47:47] is the sub-list for extension extendee
+	0,  // [0:47] is the sub-list for field type_name
 }
 
 func init() { file_lbd_raft_v1_raft_proto_init() }
@@ -1226,15 +2154,23 @@ func file_lbd_raft_v1_raft_proto_init() {
 		(*Command_Part)(nil),
 		(*Command_Commit)(nil),
 		(*Command_Override)(nil),
+		(*Command_Token)(nil),
+		(*Command_Authority)(nil),
+		(*Command_Reseal)(nil),
+		(*Command_Purge)(nil),
+		(*Command_Restore)(nil),
 	}
-	file_lbd_raft_v1_raft_proto_msgTypes[1].OneofWrappers = []any{}
-	file_lbd_raft_v1_raft_proto_msgTypes[11].OneofWrappers = []any{
+	file_lbd_raft_v1_raft_proto_msgTypes[11].OneofWrappers = []any{}
+	file_lbd_raft_v1_raft_proto_msgTypes[21].OneofWrappers = []any{
 		(*SnapshotRecord_Resource)(nil),
 		(*SnapshotRecord_Revision)(nil),
 		(*SnapshotRecord_Request)(nil),
 		(*SnapshotRecord_Part)(nil),
 		(*SnapshotRecord_Before)(nil),
 		(*SnapshotRecord_Override)(nil),
+		(*SnapshotRecord_Token)(nil),
+		(*SnapshotRecord_Authority)(nil),
+		(*SnapshotRecord_Audit)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -1242,7 +2178,7 @@ func file_lbd_raft_v1_raft_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_lbd_raft_v1_raft_proto_rawDesc), len(file_lbd_raft_v1_raft_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   13,
+			NumMessages:   23,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -1,0 +1,180 @@
+package rpc
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+
+	"google.golang.org/grpc/credentials"
+)
+
+// Port is where callers with a credential reach the node over the network: gRPC over TLS 1.3.
+type Port struct {
+	// Listener is of TCP. The server closes it.
+	Listener net.Listener
+	// Endpoint is the "host:port" by which others reach it.
+	Endpoint string
+	// Certificate is what the node shows, with the certificate of the cluster's authority behind it. It waits for the first one until
+	// ctx ends.
+	Certificate func(ctx context.Context) (*tls.Certificate, error)
+}
+
+// tlsConfig asks for a client's certificate but judges none: a client is known by its key, whoever signed it.
+func (p *Port) tlsConfig() *tls.Config {
+	return &tls.Config{
+		MinVersion:             tls.VersionTLS13,
+		NextProtos:             []string{"h2"},
+		ClientAuth:             tls.RequestClientCert,
+		SessionTicketsDisabled: true,
+		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+			ctx, cancel := context.WithTimeout(context.Background(), handshakeTimeout)
+			defer cancel()
+			return p.Certificate(ctx)
+		},
+	}
+}
+
+// portListener bounds the connections of the port. Those on which nobody has shown a credential yet make room for new ones,
+// oldest first, so that strangers never keep a caller with a credential out, also not one who shares their address.
+type portListener struct {
+	net.Listener
+
+	mu        sync.Mutex
+	open      int
+	strangers []*portConn // in the order in which they came
+}
+
+// portConn is a connection of the port.
+type portConn struct {
+	net.Conn
+	source netip.Prefix
+	port   *portListener
+	once   sync.Once
+}
+
+// Accept takes the next connection, and closes an older one of a stranger where there are too many.
+func (l *portListener) Accept() (net.Conn, error) {
+	for {
+		c, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		conn := &portConn{Conn: c, source: sourceNetwork(c.RemoteAddr().String()), port: l}
+		victim, admitted := l.admit(conn)
+		if victim != nil {
+			_ = victim.Conn.Close() // gRPC closes the rest when it notices
+		}
+		if admitted {
+			return conn, nil
+		}
+		_ = c.Close()
+	}
+}
+
+// admit counts a connection in. victim, if any, has to be closed for it.
+func (l *portListener) admit(conn *portConn) (victim *portConn, admitted bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	same := 0
+	for _, s := range l.strangers {
+		if s.source == conn.source {
+			same++
+		}
+	}
+	switch {
+	case same >= strangersPerSourceMax:
+		victim = l.oldestLocked(func(s *portConn) bool { return s.source == conn.source })
+	case l.open >= portConnectionsMax:
+		if victim = l.oldestLocked(func(*portConn) bool { return true }); victim == nil {
+			return nil, false
+		}
+	}
+	l.open++
+	l.strangers = append(l.strangers, conn)
+	return victim, true
+}
+
+// oldestLocked takes the stranger that came first out of the list.
+func (l *portListener) oldestLocked(which func(*portConn) bool) *portConn {
+	i := slices.IndexFunc(l.strangers, which)
+	if i < 0 {
+		return nil
+	}
+	victim := l.strangers[i]
+	l.strangers = slices.Delete(l.strangers, i, i+1)
+	return victim
+}
+
+// trust is called when somebody has shown a credential on the connection.
+func (c *portConn) trust() {
+	c.port.mu.Lock()
+	defer c.port.mu.Unlock()
+	if i := slices.Index(c.port.strangers, c); i >= 0 {
+		c.port.strangers = slices.Delete(c.port.strangers, i, i+1)
+	}
+}
+
+func (c *portConn) Close() error {
+	c.once.Do(func() {
+		c.trust()
+		c.port.mu.Lock()
+		c.port.open--
+		c.port.mu.Unlock()
+	})
+	return c.Conn.Close()
+}
+
+// sourceNetwork is what counts as one source of calls: an IPv4 address, or the /64 of an IPv6 one, which one machine may have all
+// of. It is invalid for what is no address.
+func sourceNetwork(address string) netip.Prefix {
+	ap, err := netip.ParseAddrPort(address)
+	ip := ap.Addr()
+	if err != nil {
+		if ip, err = netip.ParseAddr(address); err != nil {
+			return netip.Prefix{}
+		}
+	}
+	ip = ip.Unmap().WithZone("")
+	bits := ip.BitLen()
+	if ip.Is6() {
+		bits = 64
+	}
+	prefix, _ := ip.Prefix(bits)
+	return prefix
+}
+
+// portPeer is a client of the port.
+type portPeer struct {
+	credentials.TLSInfo
+	conn *portConn
+}
+
+// serverCredentials are those of all ways into the server.
+type serverCredentials struct {
+	peerCredentials
+	port credentials.TransportCredentials // nil: none
+}
+
+// ServerHandshake identifies the client in the way of the listener that it came by.
+func (c serverCredentials) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	p, ok := conn.(*portConn)
+	if !ok {
+		return c.peerCredentials.ServerHandshake(conn)
+	}
+	if c.port == nil {
+		return nil, nil, errors.New("control port: there is none")
+	}
+	secure, info, err := c.port.ServerHandshake(p)
+	if err != nil {
+		return nil, nil, fmt.Errorf("control port: %w", err)
+	}
+	return secure, portPeer{info.(credentials.TLSInfo), p}, nil
+}
+
+// Clone returns the credentials, which do not change.
+func (c serverCredentials) Clone() credentials.TransportCredentials { return c }

@@ -1,0 +1,291 @@
+package rpc
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"lbd/cluster/backup"
+	"lbd/cluster/state"
+	raftv1 "lbd/proto/lbd/raft/v1"
+	lbdv1 "lbd/proto/lbd/v1"
+)
+
+// Sealing is the cluster's sealing keys, as this node has them.
+type Sealing interface {
+	// SealKeys names the sealing keys, the active one first, and says where they are from.
+	SealKeys() (ids []string, source string)
+	// SealKeyOf names the sealing key under which a secret is.
+	SealKeyOf(sealed []byte) (string, error)
+	// Rewrap is a secret under the active key; one that is under it already comes back as it is.
+	Rewrap(clusterID string, secret state.Secret) ([]byte, error)
+	// StageSealKey makes a new key the active one, durably before anything is sealed under it. Where lbd cannot make one, a
+	// [*SealSourceError] says what to do.
+	StageSealKey(ctx context.Context) error
+	// RetireSealKey forgets a key that is not the active one.
+	RetireSealKey(id string) error
+	// SealKeyText is the content of a key file with these keys, as far as they are there. The caller clears it.
+	SealKeyText(ids []string) []byte
+	// Resealer opens with the node's keys and those of a key file's content, which may be empty.
+	Resealer(text []byte) (Reseal, error)
+}
+
+// Reseal seals a secret of one cluster for another, under the node's active key. A [*SealKeyError] says that no key opens it.
+type Reseal func(from, to string, secret state.Secret) ([]byte, error)
+
+// SealSourceError: the sealing keys come from where an operator has to put a new one first.
+type SealSourceError struct{ Text string }
+
+func (e *SealSourceError) Error() string { return e.Text }
+
+// SealKeyError: a secret is sealed under a key that is not at hand.
+type SealKeyError struct{ ID string }
+
+func (e *SealKeyError) Error() string {
+	return "private keys are sealed under key " + e.ID + ", which this node does not have"
+}
+
+// clusterService answers lbd.v1.ClusterService.
+type clusterService struct {
+	lbdv1.UnimplementedClusterServiceServer
+	store  Store
+	keys   Keys
+	writer *writer
+
+	// done are the newest requests that changed the keys. They are kept by this node alone: what a retry elsewhere does again is
+	// harmless, another key.
+	mu   sync.Mutex
+	done map[string]bool // at most requestsDoneMax
+}
+
+const requestsDoneMax = 100
+
+// GetSealStatus reads which sealing keys there are and what is sealed under each.
+func (s *clusterService) GetSealStatus(context.Context, *lbdv1.GetSealStatusRequest) (*lbdv1.GetSealStatusResponse, error) {
+	_, source := s.keys.SealKeys()
+	return &lbdv1.GetSealStatusResponse{Keys: s.status(), Source: source}, nil
+}
+
+// status counts what is under each key. A key that is not here comes last, without being active.
+func (s *clusterService) status() []*lbdv1.SealKey {
+	ids, _ := s.keys.SealKeys()
+	byID := map[string]*lbdv1.SealKey{}
+	var all []*lbdv1.SealKey
+	add := func(id string) *lbdv1.SealKey {
+		if byID[id] == nil {
+			byID[id] = &lbdv1.SealKey{Id: id, Active: id == ids[0]}
+			all = append(all, byID[id])
+		}
+		return byID[id]
+	}
+	for _, id := range ids {
+		add(id)
+	}
+	for secret := range s.store.State().Secrets() {
+		id, err := s.keys.SealKeyOf(secret.Sealed)
+		if err != nil {
+			id = "unknown"
+		}
+		if key := add(id); secret.History {
+			key.HistorySecrets++
+		} else {
+			key.Secrets++
+		}
+	}
+	return all
+}
+
+// RotateSeal stages a new sealing key and seals everything under it, in small commands. It may be cut off anywhere: the next call
+// goes on with the key that was staged.
+//
+//  1. wait for the turn, so that nothing is sealed meanwhile
+//  2. stage a key, unless a rotation before was cut off: then something is under another key than the active one
+//  3. seal anew what is under another key, present and history
+func (s *clusterService) RotateSeal(ctx context.Context, req *lbdv1.RotateSealRequest) (*lbdv1.RotateSealResponse, error) {
+	by, err := s.writer.take(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer s.writer.give()
+	if s.replayed("rotate", req.GetRequestId()) {
+		return &lbdv1.RotateSealResponse{Keys: s.status()}, nil
+	}
+	rest, err := s.toReseal()
+	if err != nil {
+		return nil, err
+	}
+	if len(rest) == 0 {
+		if err := s.keys.StageSealKey(ctx); err != nil {
+			return nil, err
+		}
+		if rest, err = s.toReseal(); err != nil {
+			return nil, err
+		}
+	}
+	out := &lbdv1.RotateSealResponse{}
+	for batch := range resealBatches(rest) {
+		n, err := s.propose(ctx, by, batch)
+		if err != nil {
+			return nil, err
+		}
+		out.Resealed += n
+	}
+	if len(rest) == 0 { // nothing was sealed yet: the key changed all the same
+		if _, err := s.propose(ctx, by, nil); err != nil {
+			return nil, err
+		}
+	}
+	s.remember("rotate", req.GetRequestId())
+	out.Keys = s.status()
+	return out, nil
+}
+
+// toReseal is what is not under the active key, each sealed anew.
+func (s *clusterService) toReseal() ([]*raftv1.Reseal, error) {
+	ids, _ := s.keys.SealKeys()
+	current := s.store.State()
+	var all []*raftv1.Reseal
+	seen := map[[sha256.Size]byte]bool{}
+	for secret := range current.Secrets() {
+		digest := sha256.Sum256(secret.Sealed)
+		if id, err := s.keys.SealKeyOf(secret.Sealed); err == nil && id == ids[0] || seen[digest] {
+			continue
+		}
+		seen[digest] = true
+		sealed, err := s.keys.Rewrap(current.ClusterID(), secret)
+		if err != nil {
+			return nil, notAllowed(reasonSealKey, "seal anew: %v: bring that key back, or delete and purge what is under it", err)
+		}
+		all = append(all, &raftv1.Reseal{BeforeSha256: digest[:], Sealed: sealed})
+	}
+	return all, nil
+}
+
+// resealBatches are commands' worth of new seals.
+func resealBatches(all []*raftv1.Reseal) func(func([]*raftv1.Reseal) bool) {
+	return func(yield func([]*raftv1.Reseal) bool) {
+		for len(all) > 0 {
+			n, size := 0, 0
+			for n < len(all) && (n == 0 || size < resealBytesMax) {
+				size += len(all[n].GetSealed()) + sha256.Size + entryBytes
+				n++
+			}
+			if !yield(all[:n]) {
+				return
+			}
+			all = all[n:]
+		}
+	}
+}
+
+// propose takes a command with new seals into the log, in the caller's name; without seals it only leaves its entry in the audit.
+func (s *clusterService) propose(ctx context.Context, by Caller, seals []*raftv1.Reseal) (int64, error) {
+	result, err := s.writer.command(&raftv1.Command{Kind: &raftv1.Command_Reseal{Reseal: &raftv1.ResealCommand{
+		Author: by.Author, Time: timestamppb.New(s.writer.now()), Seals: seals, Origin: origin(ctx),
+	}}})
+	return result.Count, err
+}
+
+// RetireSeal forgets a sealing key under which nothing is.
+func (s *clusterService) RetireSeal(ctx context.Context, req *lbdv1.RetireSealRequest) (*lbdv1.RetireSealResponse, error) {
+	by, err := s.writer.take(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer s.writer.give()
+	if s.replayed("retire", req.GetRequestId()) {
+		return &lbdv1.RetireSealResponse{Keys: s.status()}, nil
+	}
+	at := slices.IndexFunc(s.status(), func(k *lbdv1.SealKey) bool { return k.GetId() == req.GetId() })
+	ids, _ := s.keys.SealKeys()
+	if at < 0 || !slices.Contains(ids, req.GetId()) {
+		return nil, notFound("seal_keys/"+req.GetId(), "there is no sealing key %s on this node", clip(req.GetId()))
+	}
+	switch key := s.status()[at]; {
+	case key.GetActive():
+		return nil, notAllowed(reasonSealKey, "sealing key %s is the active one: rotate first", key.GetId())
+	case key.GetSecrets()+key.GetHistorySecrets() > 0:
+		return nil, notAllowed(reasonSealKey, "%d secrets and %d of the history are under sealing key %s: rotate again to finish",
+			key.GetSecrets(), key.GetHistorySecrets(), key.GetId())
+	}
+	if _, err := s.propose(ctx, by, nil); err != nil { // first, so that no key goes without its entry in the audit
+		return nil, err
+	}
+	if err := s.keys.RetireSealKey(req.GetId()); err != nil {
+		return nil, err
+	}
+	s.remember("retire", req.GetRequestId())
+	return &lbdv1.RetireSealResponse{Keys: s.status()}, nil
+}
+
+// ExportSealKey hands the sealing keys out, encrypted. The audit has it before anybody has the keys.
+func (s *clusterService) ExportSealKey(ctx context.Context, req *lbdv1.ExportSealKeyRequest) (*lbdv1.ExportSealKeyResponse, error) {
+	by, err := callerOf(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkRecipients("recipients", req.GetRecipients()); err != nil {
+		return nil, err
+	}
+	if len(req.GetRecipients()) == 0 {
+		return nil, invalidField("recipients", "a recipient (age1…) is missing: the keys leave the node encrypted only")
+	}
+	if _, err := s.propose(ctx, by, nil); err != nil {
+		return nil, err
+	}
+	ids, _ := s.keys.SealKeys()
+	text := s.keys.SealKeyText(ids)
+	defer clear(text)
+	file, err := backup.ArmourKeys(text, req.GetRecipients())
+	if err != nil {
+		return nil, invalidField("recipients", "%v", err)
+	}
+	return &lbdv1.ExportSealKeyResponse{File: file}, nil
+}
+
+// checkRecipients refuses what age could not encrypt for.
+func checkRecipients(field string, recipients []string) error {
+	var bad []*lbdv1.Violation
+	for i, r := range recipients {
+		if err := backup.CheckRecipient(r); err != nil {
+			bad = append(bad, violation(fmt.Sprintf("%s[%d]", field, i), "%v", err))
+		}
+	}
+	if len(bad) > 0 {
+		return invalid(bad)
+	}
+	return nil
+}
+
+func (s *clusterService) replayed(verb, id string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return id != "" && s.done[verb+" "+id]
+}
+
+func (s *clusterService) remember(verb, id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.done == nil || len(s.done) >= requestsDoneMax {
+		s.done = map[string]bool{}
+	}
+	s.done[verb+" "+id] = true
+}
+
+// sealError makes a status of what the sealing keys say; nil: it is another error.
+func sealError(err error) error {
+	var source *SealSourceError
+	var key *SealKeyError
+	switch {
+	case errors.As(err, &source):
+		return notAllowed(reasonSealSource, "%s", source.Text)
+	case errors.As(err, &key):
+		return notAllowed(reasonSealKey, "%s: give the identity or the passphrase for the keys in the backup, or put that key into the node's seal.key", key.Error())
+	}
+	return nil
+}

@@ -1,0 +1,88 @@
+package state
+
+import (
+	"fmt"
+
+	"google.golang.org/protobuf/proto"
+
+	raftv1 "lbd/proto/lbd/raft/v1"
+	lbdv1 "lbd/proto/lbd/v1"
+)
+
+// The state lives in every node's memory and on its disk, so it has a budget, cluster_settings.state_bytes. What counts is
+// the encoded size of the records with their keys: every node finds the same. Changes under way in parts do not count; they
+// have a bound of their own.
+
+// StateBytesDefault is the budget where the settings say nothing.
+const StateBytesDefault = 1 << 30
+
+// Usage is what the records take, in bytes.
+type Usage struct {
+	// Resources is what is stored now.
+	Resources int64
+	// History is the revisions, and the resources as they were before each.
+	History int64
+	// Other is credentials, overrides, remembered requests and the audit, each of which is bounded by number.
+	Other int64
+}
+
+// Total is all of it.
+func (u Usage) Total() int64 { return u.Resources + u.History + u.Other }
+
+// Usage is what the records take. It costs nothing: it is kept with each change.
+func (s *State) Usage() Usage {
+	u := Usage{
+		Resources: s.counter(sizeIndex(resourcePrefix)),
+		History:   s.counter(sizeIndex(revisionPrefix)) + s.counter(sizeIndex(beforePrefix)),
+	}
+	for _, prefix := range []string{authorityPrefix, auditPrefix, overridePrefix, requestPrefix, tokenPrefix} {
+		u.Other += s.counter(sizeIndex(prefix))
+	}
+	return u
+}
+
+// StateBytes is the budget in force.
+func (s *State) StateBytes() int64 {
+	stored, _ := s.Get(ClusterSettings, "")
+	return stateBytesOf(stored.GetResource().GetClusterSettings())
+}
+
+func stateBytesOf(m *lbdv1.ClusterSettings) int64 {
+	if n := m.GetStateBytes(); n != 0 {
+		return n
+	}
+	return StateBytesDefault
+}
+
+func recordBytes(key string, record proto.Message) int64 { return int64(len(key) + proto.Size(record)) }
+
+// withinBudget refuses a state that takes more than its budget and than the one before. Whoever only deletes, or sets the
+// budget, is always let through: both lead out. (A deletion takes room, too: its history.)
+func (s *State) withinBudget(next *State, upserts []*raftv1.StoredResource) error {
+	used, budget := next.Usage(), next.StateBytes()
+	if used.Total() <= budget || used.Total() <= s.Usage().Total() {
+		return nil
+	}
+	stores := false
+	for _, up := range upserts {
+		stores = stores || up.GetResource().GetClusterSettings() == nil
+	}
+	if !stores {
+		return nil
+	}
+	return invalid("resources", "would take the state to %s of the %s that `state_bytes` of cluster_settings grants (resources %s, history %s, other %s): "+
+		"delete what is not needed, change less often so that history stays short, or raise `state_bytes`",
+		inMiB(used.Total()), inMiB(budget), inMiB(used.Resources), inMiB(used.History), inMiB(used.Other))
+}
+
+// checkBudget refuses a budget that is spent already, unless it is as it was.
+func (c *checker) checkBudget(s *lbdv1.ClusterSettings) {
+	if c.offline || stateBytesOf(s) == c.base.StateBytes() {
+		return
+	}
+	if used := c.base.Usage().Total(); used > stateBytesOf(s) {
+		c.errorf("state_bytes", "is less than the %d bytes that are in use", used)
+	}
+}
+
+func inMiB(bytes int64) string { return fmt.Sprintf("%.1f MiB", float64(bytes)/(1<<20)) }
