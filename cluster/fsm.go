@@ -80,6 +80,7 @@ func (m *machine) ApplyBatch(entries []*raft.Log) []any {
 // left alone, so that a newer build finds the log as it is.
 func (m *machine) stay(index uint64, err error) {
 	m.refusing = fmt.Errorf("entry %d: %w", index, err)
+	m.node.stuck.Store(true)
 	m.node.logger.Error("the log holds what this build does not know: this node stays where it is", "index", index, "error", err)
 	m.node.faults.keep(m.node.log.path, fmt.Errorf("%w: this node takes no changes any more: start a newer lbd on it", m.refusing))
 }

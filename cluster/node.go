@@ -48,6 +48,7 @@ type Node struct {
 	state   atomic.Pointer[state.State] // written by the machine
 	changed chan struct{}
 	next    atomic.Pointer[chan struct{}] // closed and replaced by the machine after each new state
+	stuck   atomic.Bool                   // set by the machine: it stays before an entry that it does not know
 
 	closing  chan struct{} // closed when Close begins
 	stopped  chan struct{} // closed when raft is gone
@@ -124,8 +125,8 @@ func (n *Node) State() *state.State { return n.state.Load() }
 // value.
 func (n *Node) Changed() <-chan struct{} { return n.changed }
 
-// Next is closed when there is a state with another revision or other overrides than at the time of the call. Any number may
-// wait for it; who wants to miss nothing calls Next before State.
+// Next is closed when there is another state than at the time of the call, in whatever: a revision, an override, a credential. Any
+// number may wait for it; who wants to miss nothing calls Next before State.
 func (n *Node) Next() <-chan struct{} { return *n.next.Load() }
 
 // ID is the node's identity, for good; Name is what people call it.
@@ -164,11 +165,14 @@ func (n *Node) running() *raft.Raft {
 // show makes a durable state the current one.
 func (n *Node) show(before, st *state.State) {
 	n.state.Store(st)
-	if before.Revision() == st.Revision() && before.OverrideVersion() == st.OverrideVersion() && before.ClusterID() == st.ClusterID() {
+	if before == st {
 		return
 	}
 	next := make(chan struct{})
 	close(*n.next.Swap(&next))
+	if before.Revision() == st.Revision() && before.OverrideVersion() == st.OverrideVersion() && before.ClusterID() == st.ClusterID() {
+		return // nothing to serve otherwise
+	}
 	select {
 	case n.changed <- struct{}{}:
 	default:

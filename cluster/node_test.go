@@ -404,8 +404,12 @@ func TestNewerCommandStopsTheMachine(t *testing.T) {
 			if !errors.Is(res.Err, ErrOutcomeUnknown) || !errors.Is(res.Err, state.ErrFormat) {
 				t.Fatalf("answered %v", res.Err)
 			}
-			if _, err := n.Propose(t.Context(), pool("shop", 2)); !errors.Is(err, ErrOutcomeUnknown) || !strings.Contains(err.Error(), "start a newer lbd") {
+			last, _ := n.log.LastIndex()
+			if _, err := n.Propose(t.Context(), pool("shop", 2)); !errors.Is(err, ErrNoLeader) || !strings.Contains(err.Error(), "start a newer lbd") {
 				t.Errorf("a change after it: %v", err)
+			}
+			if now, _ := n.log.LastIndex(); now != last {
+				t.Error("a change that was refused is in the log: the newer build would make it")
 			}
 			if p := n.Problems(); len(p) != 1 || !strings.Contains(p[0], "start a newer lbd") || n.State().Revision() != 1 {
 				t.Errorf("problems %q, revision %d", p, n.State().Revision())

@@ -99,11 +99,23 @@ func (n *Node) openFiles() (st *state.State, at applied, err error) {
 	if n.votes, err = openVotes(n.path("votes"), &n.faults, n.closing); err != nil {
 		return nil, applied{}, err
 	}
+	if err := n.closeToOthers(); err != nil {
+		return nil, applied{}, &OpenError{n.path("snapshots"), err, remedyAccess}
+	}
 	logger := raftLogger(n.logger)
 	if n.snapshots, err = raft.NewFileSnapshotStoreWithLogger(n.config.Dir, snapshotsKept, logger); err != nil {
 		return nil, applied{}, &OpenError{n.path("snapshots"), err, remedyAccess}
 	}
 	return st, at, nil
+}
+
+// closeToOthers keeps the snapshots, whose files raft makes readable, from this machine's other users. A data directory that was there
+// before may be more than ours, and is left as it is.
+func (n *Node) closeToOthers() error {
+	if info, err := os.Stat(n.config.Dir); err == nil && info.Mode().Perm()&0o077 != 0 {
+		n.logger.Warn("others may look into the data directory: chmod 700 it unless that is meant", "dir", n.config.Dir, "mode", info.Mode().Perm().String())
+	}
+	return errors.Join(os.MkdirAll(n.path("snapshots"), 0o700), os.Chmod(n.path("snapshots"), 0o700))
 }
 
 // identify makes sure that nothing was lost and that the files are this node's, and gives new ones a name. The node id

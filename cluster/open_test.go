@@ -3,6 +3,7 @@ package cluster
 import (
 	"bytes"
 	"errors"
+	"io/fs"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -289,4 +290,38 @@ func usedPages(file []byte) []int {
 		}
 	}
 	return used
+}
+
+// TestOthersSeeNothing: whatever the mode of the directory, this machine's other users read no file of it.
+func TestOthersSeeNothing(t *testing.T) {
+	dir := t.TempDir()
+	if err := errors.Join(os.Chmod(dir, 0o755), os.Mkdir(filepath.Join(dir, "snapshots"), 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	n := start(t, config(dir))
+	propose(t, n, pool("shop", 2))
+	if err := n.running().Snapshot().Error(); err != nil {
+		t.Fatal(err)
+	}
+	seen := 0
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || path == dir {
+			return err
+		}
+		info, err := d.Info()
+		if err != nil {
+			return err
+		}
+		seen++
+		if info.Mode().Perm()&0o077 != 0 {
+			t.Errorf("%s is %v", path, info.Mode())
+		}
+		if d.IsDir() {
+			return fs.SkipDir // nobody gets into it
+		}
+		return nil
+	})
+	if err != nil || seen < 5 {
+		t.Errorf("%d files, %v", seen, err)
+	}
 }

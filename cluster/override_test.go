@@ -7,6 +7,8 @@ import (
 	"slices"
 	"testing"
 
+	"google.golang.org/protobuf/types/known/timestamppb"
+
 	"lbd/cluster/state"
 	raftv1 "lbd/proto/lbd/raft/v1"
 	lbdv1 "lbd/proto/lbd/v1"
@@ -16,6 +18,34 @@ func drain(pool, id string) *raftv1.OverrideCommand {
 	return &raftv1.OverrideCommand{RequestId: id, Author: "anna", Sets: []*lbdv1.Override{{
 		Pool: pool, Address: "10.0.0.0:80", What: &lbdv1.Override_State{State: lbdv1.BackendState_BACKEND_STATE_DRAIN},
 	}}}
+}
+
+// A credential that is made or revoked wakes who waits for it, and not who publishes.
+func TestNextHearsOfTokens(t *testing.T) {
+	n := start(t, config(t.TempDir()))
+	propose(t, n, pool("shop", 2))
+	<-n.Changed()
+	token := &lbdv1.Token{Id: "first", Role: lbdv1.Role_ROLE_VIEWER, CreateTime: timestamppb.Now()}
+	for _, cmd := range []*raftv1.TokenCommand{
+		{Creates: []*raftv1.StoredToken{{Token: token, SecretSha256: bytes.Repeat([]byte{1}, 32)}}},
+		{Revokes: []string{token.GetId()}},
+	} {
+		cmd.Author, cmd.Time = "anna", timestamppb.Now()
+		next := n.Next()
+		if res, err := n.ProposeCommand(t.Context(), &raftv1.Command{Kind: &raftv1.Command_Token{Token: cmd}}); err != nil || res.Err != nil {
+			t.Fatal(err, res.Err)
+		}
+		select {
+		case <-next:
+		default:
+			t.Errorf("nobody is told of %v", cmd)
+		}
+	}
+	select {
+	case <-n.Changed():
+		t.Error("what is served is the same, and somebody looks")
+	default:
+	}
 }
 
 // An override wakes who publishes, makes no revision, and is there after a restart and in a snapshot, as is the past.

@@ -60,6 +60,9 @@ func (n *Node) propose(ctx context.Context, cmd *raftv1.Command) (state.Result, 
 	if err := n.leading.wait(ctx, n.closing); err != nil {
 		return state.Result{}, n.explain(err)
 	}
+	if n.stuck.Load() { // in the log it would wait for a newer build, and be made then
+		return state.Result{}, n.explain(ErrNoLeader)
+	}
 	st := n.State()
 	_, tried := st.Apply(cmd)
 	if tried.Err != nil || tried.Replayed {

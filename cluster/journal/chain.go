@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/protobuf/encoding/protojson"
@@ -35,12 +36,13 @@ type chain struct {
 	path     string
 	bytesMax int64
 
+	faults []error               // found when it was opened
+	failed atomic.Pointer[error] // of the last attempt to write; read without waiting for the disk
+
 	mu     sync.Mutex
-	file   *os.File
+	file   *os.File // nil where it could not be opened, or is closed
 	size   int64
 	digest string
-	faults []error // found when it was opened
-	failed error   // of the last attempt to write
 }
 
 // openChain verifies both files and goes on with the newer one. What does not hold is put aside as PATH.broken.
@@ -149,7 +151,13 @@ func walk(path string, visit func(line int, digest, entry string, size int64) er
 func (c *chain) append(entries []*lbdv1.ListAuditResponse) (written int, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	defer func() { c.failed = err }()
+	defer func() {
+		failed := &err
+		if err == nil {
+			failed = nil
+		}
+		c.failed.Store(failed)
+	}()
 	for _, entry := range entries {
 		text, err := protojson.MarshalOptions{}.Marshal(entry)
 		if err != nil {
@@ -167,6 +175,11 @@ func (c *chain) append(entries []*lbdv1.ListAuditResponse) (written int, err err
 }
 
 func (c *chain) appendLocked(entry string) error {
+	if c.file == nil { // the time before it failed half-way
+		if err := c.open(); err != nil {
+			return err
+		}
+	}
 	if c.size >= c.bytesMax {
 		if err := c.rotateLocked(); err != nil {
 			return err
@@ -179,7 +192,11 @@ func (c *chain) appendLocked(entry string) error {
 	digest := next(c.digest, entry)
 	line := head + digest + " " + entry + "\n"
 	if _, err := c.file.WriteString(line); err != nil {
-		return errors.Join(err, c.file.Truncate(c.size))
+		if cut := c.file.Truncate(c.size); cut != nil { // half a line stays: it is cut off when the file is opened again
+			err = errors.Join(err, cut, c.file.Close())
+			c.file = nil
+		}
+		return err
 	}
 	c.size += int64(len(line))
 	c.digest = digest
@@ -192,7 +209,7 @@ func (c *chain) rotateLocked() error {
 		return err
 	}
 	_ = c.file.Close()
-	c.size = 0
+	c.file, c.size = nil, 0
 	return c.open()
 }
 
@@ -218,14 +235,12 @@ func (c *chain) read(since time.Time) ([]*lbdv1.ListAuditResponse, error) {
 }
 
 func (c *chain) problems() []string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	var out []string
 	for _, fault := range c.faults {
 		out = append(out, "the log of refusals was changed by somebody else: "+fault.Error())
 	}
-	if c.failed != nil {
-		out = append(out, "the log of refusals cannot be written: "+c.failed.Error())
+	if failed := c.failed.Load(); failed != nil {
+		out = append(out, "the log of refusals cannot be written: "+(*failed).Error())
 	}
 	return out
 }

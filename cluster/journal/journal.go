@@ -2,7 +2,7 @@
 // each credential was used last. A stranger makes it write, so that nothing here may cost another node anything, grow without
 // bounds, or make a call wait for the disk.
 //
-// Refusals are gathered in memory, summed by source, method and reason, and go once a minute to a file in which every line is
+// Refusals are gathered in memory, summed by source, author, method, result and cause, and go once a minute to a file in which every line is
 // chained to the one before by a digest: see chain.go. What somebody cuts off at its end is not noticed, nor that all of it was written
 // anew: that is what the copy to syslog is for.
 package journal
@@ -13,8 +13,11 @@ import (
 	"log/slog"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -51,6 +54,7 @@ type Journal struct {
 
 	mu     sync.Mutex
 	sums   map[cause]*lbdv1.ListAuditResponse // of the minute under way
+	told   map[cause]int                      // how many messages of each, the message left out, are among them
 	queued []*lbdv1.ListAuditResponse         // summed, not written yet
 
 	stop chan struct{}
@@ -59,7 +63,10 @@ type Journal struct {
 }
 
 // cause is what refusals are summed by.
-type cause struct{ source, author, method, result string }
+type cause struct{ source, author, method, result, message string }
+
+// otherCauses stands for what one caller was refused for beyond causesMax.
+const otherCauses = "for other causes than those listed"
 
 // Open reads what was kept and goes on with it. What was tampered with is put aside, told to the log and by Problems; the journal
 // begins anew then. It fails only where the directory cannot be written.
@@ -82,7 +89,7 @@ func Open(o Options) (*Journal, error) {
 	}
 	j := &Journal{
 		log: o.Logger, now: o.Now, file: file, uses: openUses(filepath.Join(o.Dir, "token-uses"), o.Logger), syslog: newSyslog(o.Syslog),
-		sums: map[cause]*lbdv1.ListAuditResponse{}, stop: make(chan struct{}),
+		sums: map[cause]*lbdv1.ListAuditResponse{}, told: map[cause]int{}, stop: make(chan struct{}),
 	}
 	tick, stopTick := o.Tick, func() {}
 	if tick == nil {
@@ -119,12 +126,18 @@ func (j *Journal) run(tick <-chan time.Time) {
 
 // Refuse notes a refused call.
 func (j *Journal) Refuse(entry *lbdv1.ListAuditResponse) {
-	key := cause{entry.GetSource(), entry.GetAuthor(), entry.GetMethod(), entry.GetResult()}
+	group := cause{source: clean(entry.GetSource()), author: clean(entry.GetAuthor()), method: clean(entry.GetMethod()), result: clean(entry.GetResult())}
+	key := group
+	key.message = clean(entry.GetMessage())
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	sum, known := j.sums[key]
+	if !known && j.told[group] >= causesMax {
+		key.message = otherCauses
+		sum, known = j.sums[key]
+	}
 	if !known && len(j.sums) >= sumsMax {
-		key = cause{source: "others", result: entry.GetResult()}
+		key = cause{source: "others", result: group.result, message: "more than are told apart in one minute"}
 		sum, known = j.sums[key]
 	}
 	if known {
@@ -132,9 +145,9 @@ func (j *Journal) Refuse(entry *lbdv1.ListAuditResponse) {
 		return
 	}
 	sum = proto.CloneOf(entry)
-	sum.Source, sum.Author, sum.Method = cut(key.source), cut(key.author), cut(key.method)
-	sum.Message = cut(sum.GetMessage())
+	sum.Source, sum.Author, sum.Method, sum.Result, sum.Message = key.source, key.author, key.method, key.result, key.message
 	j.sums[key] = sum
+	j.told[group]++
 }
 
 // Refusals are the notes later than a time, oldest first: those of the files, and those that are not written yet.
@@ -217,15 +230,22 @@ func (j *Journal) take() []*lbdv1.ListAuditResponse {
 		sums = append(sums, sum)
 	}
 	clear(j.sums)
+	clear(j.told)
 	slices.SortFunc(sums, byTime)
 	j.queued = append(j.queued, sums...)
 	return sums
 }
 
-// cut shortens what a stranger may have made long.
-func cut(text string) string {
-	if len(text) <= textBytesMax {
-		return text
+// clean is a text that a stranger may have made, as it can be kept and shown: short, UTF-8, without control characters but those of lines.
+func clean(text string) string {
+	end := ""
+	if len(text) > textBytesMax {
+		text, end = text[:textBytesMax], "…"
 	}
-	return text[:textBytesMax] + "…"
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) && r != '\n' && r != '\t' {
+			return utf8.RuneError
+		}
+		return r
+	}, strings.ToValidUTF8(text, string(utf8.RuneError))) + end
 }

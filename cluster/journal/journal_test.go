@@ -4,14 +4,17 @@ import (
 	"bytes"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	lbdv1 "lbd/proto/lbd/v1"
@@ -99,6 +102,45 @@ func TestRefusalsAreSummedByTheMinute(t *testing.T) {
 	}
 	if p := again.Problems(); len(p) > 0 {
 		t.Errorf("problems of a sound log: %v", p)
+	}
+}
+
+// What one caller was refused for at one method is told cause by cause; what is too much for that is counted.
+func TestCausesAreToldApart(t *testing.T) {
+	b := open(t, t.TempDir())
+	refuse := func(message string) {
+		e := refusal("10.0.0.1", 0, "forbidden")
+		e.Message = message
+		b.Refuse(e)
+	}
+	refuse("a host")
+	refuse("settings")
+	refuse("a host")
+	counts := map[string]int64{}
+	for _, e := range b.Refusals(time.Time{}) {
+		counts[e.GetMessage()] = e.GetCount()
+	}
+	if want := map[string]int64{"a host": 2, "settings": 1}; !maps.Equal(counts, want) {
+		t.Errorf("%v, want %v", counts, want)
+	}
+	for i := range 100 {
+		refuse(fmt.Sprint("cause ", i))
+	}
+	all := b.Refusals(time.Time{})
+	var total, others int64
+	for _, e := range all {
+		total += e.GetCount()
+		if e.GetMessage() == otherCauses {
+			others = e.GetCount()
+		}
+	}
+	if len(all) != causesMax+1 || total != 103 || others != 100-(causesMax-2) {
+		t.Errorf("%d entries for %d refusals, %d of them not told apart", len(all), total, others)
+	}
+	b.minute()
+	refuse("a new minute")
+	if all := b.Refusals(time.Time{}); all[len(all)-1].GetMessage() == otherCauses {
+		t.Errorf("%v", all[len(all)-1])
 	}
 }
 
@@ -218,11 +260,82 @@ func TestCutOffLine(t *testing.T) {
 	}
 }
 
+// What a stranger sends that is no text is kept as one, so that the log can be written and shown.
+func TestRefusalsAreText(t *testing.T) {
+	b := open(t, t.TempDir())
+	e := refusal("10.0.0.9", 1, "unauthenticated")
+	e.Method, e.Message, e.Author = "a\xff\xfe", strings.Repeat("x", textBytesMax-1)+"€ and more", "\x1b[2Jme\n"
+	b.Refuse(e)
+	b.minute()
+	if err := b.Close(); err != nil {
+		t.Fatal(err)
+	}
+	again := open(t, b.dir)
+	all := again.Refusals(time.Time{})
+	if len(all) != 1 {
+		t.Fatalf("kept: %v", all)
+	}
+	got := all[0]
+	if _, err := proto.Marshal(got); err != nil || got.GetMethod() != "a\uFFFD" || got.GetAuthor() != "\uFFFD[2Jme\n" {
+		t.Errorf("%v: %v", got, err)
+	}
+	if m := got.GetMessage(); !strings.HasPrefix(m, "xxx") || !strings.HasSuffix(m, "x\uFFFD…") {
+		t.Errorf("the message ends in %q", m[len(m)-10:])
+	}
+}
+
+// A file that could not be begun when the one before was full is begun later: nothing is lost.
+func TestRotationThatFails(t *testing.T) {
+	dir := t.TempDir()
+	b := open(t, dir, func(o *Options) { o.FileBytes = 1 }) // each entry begins a file
+	b.Refuse(refusal("10.0.0.1", 1, "unauthenticated"))
+	b.minute()
+	var files syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files); err != nil {
+		t.Fatal(err)
+	}
+	none := files
+	none.Cur = 0 // files are renamed, none is opened
+	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &none); err != nil {
+		t.Fatal(err)
+	}
+	b.Refuse(refusal("10.0.0.2", 2, "unauthenticated"))
+	b.minute()
+	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &files); err != nil {
+		t.Fatal(err)
+	}
+	if p := b.Problems(); len(p) != 1 || !strings.Contains(p[0], "cannot be written") {
+		t.Errorf("problems %v", p)
+	}
+	b.minute()
+	if got := b.told(); got != "10.0.0.1 unauthenticated 1; 10.0.0.2 unauthenticated 1" || len(b.Problems()) > 0 {
+		t.Errorf("%s, problems %v", got, b.Problems())
+	}
+	if err := b.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if again := open(t, dir); len(again.Problems()) > 0 {
+		t.Errorf("after a restart: %v", again.Problems())
+	}
+}
+
+// Whoever asks for problems does not wait for a disk that does not answer.
+func TestProblemsWaitForNoDisk(t *testing.T) {
+	b := open(t, t.TempDir())
+	b.file.mu.Lock() // as while something is written
+	defer b.file.mu.Unlock()
+	if p := b.Problems(); len(p) > 0 {
+		t.Errorf("problems %v", p)
+	}
+}
+
 // A disk that takes nothing makes nobody wait and loses nothing, as far as the bound goes; it is told, and tried again.
 func TestDiskThatRefuses(t *testing.T) {
 	b := open(t, t.TempDir())
+	path := b.file.path
 	b.file.mu.Lock()
-	err := b.file.file.Close() // what comes next fails as on a full disk
+	err := b.file.file.Close() // what comes next fails, and so does to open it again
+	b.file.path = filepath.Join(b.dir, "missing", "audit.log")
 	b.file.mu.Unlock()
 	if err != nil {
 		t.Fatal(err)
@@ -249,11 +362,8 @@ func TestDiskThatRefuses(t *testing.T) {
 		t.Errorf("%d refusals in %d entries, want %d in at most %d", total, len(all), 1+3*queuedMax, queuedMax+sumsMax)
 	}
 	b.file.mu.Lock()
-	err = b.file.open()
+	b.file.path = path
 	b.file.mu.Unlock()
-	if err != nil {
-		t.Fatal(err)
-	}
 	b.minute()
 	if p := b.Problems(); len(p) > 0 {
 		t.Errorf("after it has recovered: %v", p)

@@ -3,12 +3,14 @@ package journal
 import "time"
 
 const (
-	// fileBytesMax bounds audit.log: with the one before it some ten thousand minutes of one stranger's tries.
+	// fileBytesMax bounds audit.log: with the one before it at least a thousand minutes of one stranger's tries.
 	fileBytesMax = 4 << 20
 	// writeInterval is how long refusals of the same kind are summed.
 	writeInterval = time.Minute
 	// sumsMax bounds what is told apart in one interval: a stranger with many addresses fills a minute with it, not the disk.
 	sumsMax = 512
+	// causesMax bounds the messages that are told apart of one caller, method and result in one interval.
+	causesMax = 8
 	// queuedMax bounds what waits for a disk that refuses.
 	queuedMax = 4 * sumsMax
 	// textBytesMax bounds each text of an entry, lineBytesMax a line with all of them.

@@ -264,6 +264,7 @@ func TestApplyChecksCertificates(t *testing.T) {
 		{"not yet valid", `certificates["a"].pem.chain`, "not valid before 2026-12-30", pemCertificate("a", early.chain, early.key)},
 		{"new and not yet valid", `certificates["n"].pem.chain`, "not valid before 2026-12-30", pemCertificate("n", early.chain, early.key)},
 		{"other key stored", `certificates["a"].pem.key`, "give its key", pemCertificate("a", other.chain, "")},
+		{"no fingerprint", `certificates["a"].pem.key`, "is no fingerprint: want `sha256:` and 64 hex digits", pemCertificate("a", id.chain, "sha256:MIGHAgEAMBMGByqGSM49")},
 		{"other fingerprint", `certificates["a"].pem.key`, "is not that of the leaf's key", pemCertificate("a", id.chain, other.fingerprint(t))},
 		{"unknown key", `certificates["n"].pem.key`, "no key is stored", pemCertificate("n", id.chain, id.fingerprint(t))},
 	}
@@ -365,19 +366,22 @@ func TestApplyIgnoresOutputOnlyFields(t *testing.T) {
 }
 
 func TestApplyBoundsMemory(t *testing.T) {
-	in := &inbox{}
-	in.held.Store(receivedBytesMax)
-	p := &parcel{inbox: in}
+	in := newInbox()
+	other := Caller{Author: "other"}
+	in.held.take(other, applyBytesMax)
+	in.held.take(Caller{Author: "third"}, receivedBytesMax-receivedBytesReserved-applyBytesMax)
+	held := in.held.used
+	p := &parcel{inbox: &in}
 	err := p.add(&lbdv1.ApplyResources{Resources: []*lbdv1.Resource{{Spec: &lbdv1.Resource_Pool{Pool: pool("shop", "192.0.2.1:80")}}}})
 	if f := failureOf(t, err); f.code != codes.Unavailable || !f.retry || f.reason != "BUSY" {
 		t.Errorf("with no room left: %v", f)
 	}
 	p.release()
-	if got := in.held.Load(); got != receivedBytesMax {
-		t.Errorf("%d bytes held after release, want %d", got, receivedBytesMax)
+	if got := in.held.used; got != held {
+		t.Errorf("%d bytes held after release, want %d", got, held)
 	}
-	in.held.Store(0)
-	p = &parcel{inbox: in, bytes: applyBytesMax}
+	in.held.give(other, applyBytesMax)
+	p = &parcel{inbox: &in, bytes: applyBytesMax}
 	err = p.add(&lbdv1.ApplyResources{Resources: []*lbdv1.Resource{{Spec: &lbdv1.Resource_Pool{Pool: pool("shop", "192.0.2.1:80")}}}})
 	if f := failureOf(t, err); f.code != codes.InvalidArgument {
 		t.Errorf("an apply that is too large: %v", f)

@@ -7,6 +7,7 @@ import (
 	"crypto/x509"
 	"encoding/hex"
 	"fmt"
+	"os"
 	"strings"
 	"time"
 
@@ -25,6 +26,8 @@ type authenticator struct {
 	node  string
 	store Store
 	now   func() time.Time
+	// rescue is Config.LocalAdmin.
+	rescue bool
 }
 
 // caller identifies who calls, or says why not.
@@ -46,10 +49,13 @@ func (a *authenticator) caller(ctx context.Context, header metadata.MD) (Caller,
 	return Caller{}, unauthenticated(reasonNoCredential, "the caller is not known")
 }
 
-// local is a caller of the control socket. Without local_admin the machine's own users operate, and change nothing.
+// local is a caller of the control socket. Without local_admin the machine's own users operate, and change nothing. But where no
+// admin's token is good any more, root (of a private socket, who lbd runs as, too) is an admin again: somebody has to be.
 func (a *authenticator) local(u user) Caller {
 	role := u.role
-	if !a.store.State().Settings().LocalAdmin {
+	current := a.store.State()
+	last := (u.uid == 0 || int(u.uid) == os.Geteuid()) && !current.Settings().LocalAdmin && !current.HasAdmin(a.now())
+	if !current.Settings().LocalAdmin && !last && !a.rescue {
 		role = min(role, lbdv1.Role_ROLE_OPERATOR)
 	}
 	return Caller{Author: fmt.Sprintf("node/%s uid=%d", a.node, u.uid), Kind: kindSocket, Role: role, Source: "unix"}

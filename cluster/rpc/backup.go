@@ -2,12 +2,14 @@ package rpc
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"iter"
 	"slices"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc"
@@ -44,8 +46,8 @@ type BackupPlan struct {
 	Version string
 }
 
-// WriteBackup writes a backup of a state.
-func WriteBackup(w io.Writer, st *state.State, keys Sealing, plan BackupPlan) (*lbdv1.BackupInfo, error) {
+// describeBackup says what a backup of a state will hold.
+func describeBackup(st *state.State, keys Sealing, plan BackupPlan) (*lbdv1.BackupInfo, error) {
 	info := &lbdv1.BackupInfo{
 		ClusterId: st.ClusterID(), CreateTime: timestamppb.New(plan.Time), Revision: st.Revision(), Version: plan.Version,
 		SealingKeys: "none", Counts: map[string]int64{},
@@ -67,6 +69,15 @@ func WriteBackup(w io.Writer, st *state.State, keys Sealing, plan BackupPlan) (*
 	}
 	if size > state.RestoreBytesMax {
 		return nil, notAllowed(reasonTooLarge, "the resources take %d bytes: a restore takes at most %d", size, state.RestoreBytesMax)
+	}
+	return info, nil
+}
+
+// WriteBackup writes a backup of a state.
+func WriteBackup(w io.Writer, st *state.State, keys Sealing, plan BackupPlan) (*lbdv1.BackupInfo, error) {
+	info, err := describeBackup(st, keys, plan)
+	if err != nil {
+		return nil, err
 	}
 	block, err := encryptedKeys(keys, info, plan)
 	if err != nil {
@@ -137,20 +148,38 @@ func (s *backupService) CreateBackup(req *lbdv1.CreateBackupRequest, stream grpc
 	if err := checkRecipients("recipients", req.GetRecipients()); err != nil {
 		return err
 	}
+	plan := BackupPlan{Recipients: req.GetRecipients(), Passphrase: req.GetPassphrase(), Time: s.writer.now(), Version: s.build}
+	st := s.store.State()
 	if len(req.GetRecipients()) > 0 || req.GetPassphrase() != "" {
+		what, err := s.handedOut(st, plan)
+		if err != nil {
+			return err
+		}
 		if _, err := s.writer.command(&raftv1.Command{Kind: &raftv1.Command_Reseal{Reseal: &raftv1.ResealCommand{
-			Author: by.Author, Time: timestamppb.New(s.writer.now()), Origin: origin(stream.Context()),
+			Author: by.Author, Time: timestamppb.New(s.writer.now()), Origin: origin(stream.Context()), Message: what,
 		}}}); err != nil {
 			return err
 		}
 	}
 	out := &pieces{send: func(b []byte) error { return stream.Send(&lbdv1.CreateBackupResponse{Data: b}) }}
-	if _, err := WriteBackup(out, s.store.State(), s.keys, BackupPlan{
-		Recipients: req.GetRecipients(), Passphrase: req.GetPassphrase(), Time: s.writer.now(), Version: s.build,
-	}); err != nil {
+	if _, err := WriteBackup(out, st, s.keys, plan); err != nil {
 		return err
 	}
 	return out.flush()
+}
+
+// handedOut says for the audit which sealing keys a backup takes along, and who can read them.
+func (s *backupService) handedOut(st *state.State, plan BackupPlan) (string, error) {
+	info, err := describeBackup(st, s.keys, plan)
+	if err != nil {
+		return "", err
+	}
+	how := "under a passphrase"
+	if len(plan.Recipients) > 0 {
+		how = "encrypted for " + strings.Join(plan.Recipients, ", ")
+	}
+	ids := cmp.Or(strings.Join(info.GetSealKeyIds(), ", "), "none is needed")
+	return fmt.Sprintf("backup of revision %d handed out with its sealing keys (%s) %s", info.GetRevision(), ids, how), nil
 }
 
 // pieces cuts what is written into messages.

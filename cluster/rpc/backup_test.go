@@ -13,6 +13,7 @@ import (
 	"filippo.io/age"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"lbd/cluster/backup"
 	"lbd/cluster/state"
@@ -344,5 +345,48 @@ func TestPieces(t *testing.T) {
 		if len(piece) > pieceBytes {
 			t.Errorf("a piece of %d bytes", len(piece))
 		}
+	}
+}
+
+// TestRestoreNamesTokens: whoever restores is told whose credentials come in, and whether he has one afterwards.
+func TestRestoreNamesTokens(t *testing.T) {
+	told := func(cluster string, by Caller, replace bool, tokens ...*lbdv1.Token) (lines []string) {
+		d := &draft{current: state.New("here"), materials: materials{now: now}, replaces: replace}
+		c := &contents{info: &lbdv1.BackupInfo{ClusterId: cluster}}
+		for _, token := range tokens {
+			c.tokens = append(c.tokens, &raftv1.StoredToken{Token: token})
+		}
+		d.warnOfTokens(c, by)
+		for _, v := range d.violations {
+			lines = append(lines, v.GetDescription())
+		}
+		return lines
+	}
+	planted := &lbdv1.Token{Id: "p1", Role: lbdv1.Role_ROLE_ADMIN, Description: "innocent"}
+	shop := &lbdv1.Token{Id: "s1", Role: lbdv1.Role_ROLE_EDITOR, Owners: []string{"shop"}}
+	expired := &lbdv1.Token{Id: "e1", Role: lbdv1.Role_ROLE_ADMIN, ExpireTime: timestamppb.New(now.Add(-time.Hour))}
+	mine := Caller{TokenID: "mine", Role: lbdv1.Role_ROLE_ADMIN}
+	for _, c := range []struct{ got, want []string }{
+		{told("elsewhere", mine, false, planted, shop, expired), []string{"token `p1` (admin, innocent) comes in", "token `s1` (editor of owner `shop`) comes in"}},
+		{told("here", Caller{}, true, planted), []string{"token `p1` (admin, innocent) comes back"}},
+		{told("here", mine, true, expired), []string{"the token that you call with is not in the backup"}},
+		{told("here", mine, true, &lbdv1.Token{Id: "mine", ExpireTime: expired.GetExpireTime()}), nil},
+	} {
+		if len(c.got) != len(c.want) {
+			t.Errorf("told %q, want %q", c.got, c.want)
+			continue
+		}
+		for i, want := range c.want {
+			if !strings.HasPrefix(c.got[i], want) {
+				t.Errorf("told %q, want %q", c.got[i], want)
+			}
+		}
+	}
+	var many []*lbdv1.Token
+	for i := range tokensToldMax + 2 {
+		many = append(many, &lbdv1.Token{Id: fmt.Sprint("t", i)})
+	}
+	if got := told("elsewhere", mine, false, many...); len(got) != tokensToldMax+1 || !strings.HasPrefix(got[tokensToldMax], "and 2 more tokens") {
+		t.Errorf("of many: %q", got)
 	}
 }

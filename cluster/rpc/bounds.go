@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path"
 	"slices"
 	"strings"
 
@@ -32,6 +33,7 @@ func (d *draft) deny(field, format string, args ...any) {
 func (d *draft) judge(ctx context.Context, w *writer, by Caller, changing bool) {
 	d.checkPlaces(ctx, w, by)
 	d.checkAdminKinds(by, changing)
+	d.checkBackups(w, by)
 	if !by.bound() {
 		return
 	}
@@ -46,6 +48,7 @@ func (d *draft) judge(ctx context.Context, w *writer, by Caller, changing bool) 
 		}
 		if limited {
 			d.checkHosts(key, up, bounds)
+			d.checkAddresses(key, up.GetResource().GetListener(), bounds)
 		}
 		d.checkReferences(key, up.GetResource(), by, limited)
 	}
@@ -72,6 +75,23 @@ func (d *draft) checkAdminKinds(by Caller, changing bool) {
 	for _, text := range d.change.GetDeletes() {
 		if key, err := state.ParseKey(text); err == nil && ofTheCluster(key.Kind) {
 			refuse(key)
+		}
+	}
+}
+
+// checkBackups tries the directory that new settings name, on this node: only for who may set it, so that nobody else learns what is
+// on the disk.
+func (d *draft) checkBackups(w *writer, by Caller) {
+	if by.bound() || by.Role < lbdv1.Role_ROLE_ADMIN || w.backupFault == nil {
+		return
+	}
+	for _, up := range d.change.GetUpserts() {
+		directory := up.GetResource().GetClusterSettings().GetBackup().GetDirectory()
+		if !path.IsAbs(directory) || d.base.Holds(up) {
+			continue
+		}
+		if err := w.backupFault(directory); err != nil {
+			d.violations = append(d.violations, warning("cluster_settings.backup.directory", "no backup can be written there on node %s: %v", w.node, err))
 		}
 	}
 }
@@ -110,6 +130,15 @@ func (d *draft) checkHosts(key state.Key, up *raftv1.StoredResource, bounds stat
 	}
 }
 
+// checkAddresses refuses addresses of a listener that the owner's bounds do not have.
+func (d *draft) checkAddresses(key state.Key, l *lbdv1.Listener, bounds state.Bounds) {
+	for i, address := range l.GetAddresses() {
+		if !bounds.AllowsListener(state.NormalAddress(address)) {
+			d.deny(fmt.Sprintf("%s.addresses[%d]", key.Field(), i), "`%s` is outside of allowed_listener_addresses of owners/%s", address, d.change.GetOwner())
+		}
+	}
+}
+
 // checkReferences refuses to name what another owner has: listeners that do not allow it, certificates and, where backends are
 // bounded, pools, which would lead around the bounds.
 func (d *draft) checkReferences(key state.Key, r *lbdv1.Resource, by Caller, limited bool) {
@@ -120,7 +149,11 @@ func (d *draft) checkReferences(key state.Key, r *lbdv1.Resource, by Caller, lim
 			kind == state.Listeners && state.MayUse(stored, d.change.GetOwner()) {
 			return
 		}
-		d.deny(key.Field()+"."+path, "%s `%s` belongs to owner `%s`: %s is bound to %s", kind.Singular(), name, owner, by.Author, ownersText(by.Owners))
+		remedy := ""
+		if kind == state.Listeners {
+			remedy = fmt.Sprintf("; its owner can name `%s` in the listener's allowed_owners", d.change.GetOwner())
+		}
+		d.deny(key.Field()+"."+path, "%s `%s` belongs to owner `%s`: %s is bound to %s%s", kind.Singular(), name, owner, by.Author, ownersText(by.Owners), remedy)
 	}
 	for i, name := range r.GetRoute().GetListeners() {
 		refer(fmt.Sprintf("listeners[%d]", i), state.Listeners, name)
@@ -130,12 +163,27 @@ func (d *draft) checkReferences(key state.Key, r *lbdv1.Resource, by Caller, lim
 			refer(fmt.Sprintf("forward.pools[%d].pool", i), state.Pools, p.GetPool())
 		}
 	}
-	refer("tls.default_certificate", state.Certificates, r.GetListener().GetTls().GetDefaultCertificate())
+	if l := r.GetListener(); l.GetProtocol() == lbdv1.Protocol_PROTOCOL_HTTPS {
+		d.checkChoice(key, l.GetTls())
+		refer("tls.default_certificate", state.Certificates, cmp.Or(l.GetTls().GetDefaultCertificate(), "default"))
+	}
 	for i, name := range r.GetListener().GetTls().GetCertificates() {
 		refer(fmt.Sprintf("tls.certificates[%d]", i), state.Certificates, name)
 	}
 	refer("tls.client_certificate", state.Certificates, r.GetPool().GetTls().GetClientCertificate())
 	refer("health_check.tls_override.client_certificate", state.Certificates, r.GetPool().GetHealthCheck().GetTlsOverride().GetClientCertificate())
+}
+
+// checkChoice refuses a listener that would choose among the certificates of all owners: it has to name them.
+func (d *draft) checkChoice(key state.Key, t *lbdv1.ListenerTls) {
+	if len(t.GetCertificates()) == 0 {
+		d.deny(key.Field()+".tls.certificates", "are missing: without them the listener would serve every owner's: name those of owner `%s`", d.change.GetOwner())
+	}
+	for i, selector := range t.GetCertificates() {
+		if strings.Contains(selector, "=") {
+			d.deny(fmt.Sprintf("%s.tls.certificates[%d]", key.Field(), i), "`%s` would choose other owners' certificates, too: name those of owner `%s`", selector, d.change.GetOwner())
+		}
+	}
 }
 
 // named is a resource that the change refers to, as it would be then.

@@ -2,6 +2,8 @@ package rpc
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"io"
 	"maps"
 	"slices"
@@ -10,6 +12,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
 	"lbd/cluster/state"
@@ -29,7 +32,7 @@ func newBoundRig(t *testing.T) *boundRig {
 	w := newWriter(r.serverConfig(), t.Context())
 	return &boundRig{
 		rig:    r,
-		config: &configService{writer: w, node: "n1", store: r.store, observer: r.observer},
+		config: &configService{writer: w, node: "n1", store: r.store, observer: r.observer, inbox: newInbox()},
 		certs:  &certificateService{writer: w, store: r.store, observer: r.observer},
 	}
 }
@@ -141,6 +144,36 @@ func hosted(r *lbdv1.Route, hosts ...string) *lbdv1.Route {
 	return r
 }
 
+// TestBoundListenersNameCertificates: by a label, or by naming none, a listener would serve other owners' certificates.
+func TestBoundListenersNameCertificates(t *testing.T) {
+	r := newBoundRig(t)
+	r.must(r.applyAs(admin, owner("platform"), selfSigned("default", "www.example.com")))
+	https := func(tls *lbdv1.ListenerTls) *lbdv1.Listener {
+		l := listener("mine", "127.0.0.1:9443")
+		l.Protocol, l.Tls = lbdv1.Protocol_PROTOCOL_HTTPS, tls
+		return l
+	}
+	own := selfSigned("own", "shop.example.com")
+	for _, c := range []struct {
+		tls    *lbdv1.ListenerTls
+		fields []string
+	}{
+		{nil, []string{"tls.certificates", "tls.default_certificate"}},
+		{&lbdv1.ListenerTls{DefaultCertificate: "own"}, []string{"tls.certificates"}},
+		{&lbdv1.ListenerTls{DefaultCertificate: "own", Certificates: []string{"own", "team=infra"}}, []string{"tls.certificates[1]"}},
+		{&lbdv1.ListenerTls{Certificates: []string{"own"}}, []string{"tls.default_certificate"}},
+	} {
+		_, err := r.applyAs(shop, owner("shop"), own, https(c.tls))
+		var want []string
+		for _, field := range c.fields {
+			want = append(want, `listeners["mine"].`+field)
+		}
+		refusedFields(t, err, codes.PermissionDenied, want...)
+	}
+	r.must(r.applyAs(shop, owner("shop"), own, https(&lbdv1.ListenerTls{DefaultCertificate: "own", Certificates: []string{"own"}})))
+	r.must(r.applyAs(admin, owner("shop"), https(&lbdv1.ListenerTls{Certificates: []string{"team=infra"}})))
+}
+
 func TestBoundsRefuseAllAtOnce(t *testing.T) {
 	r := newBoundRig(t)
 	r.world()
@@ -161,7 +194,7 @@ func TestBoundsRefuseAllAtOnce(t *testing.T) {
 		hosted(route("private", "private", "internal"), "shop.example.com"),
 	}
 	want := []string{
-		`listeners["mine"].tls.default_certificate`, `listeners["mine"].tls.certificates[1]`,
+		`listeners["mine"].addresses[0]`, `listeners["mine"].tls.default_certificate`, `listeners["mine"].tls.certificates[1]`,
 		`certificates["own"].self_signed.hosts[1]`, `certificates["bought"].pem.chain`,
 		`pools["shop"].backends[1].address`, `pools["shop"].backends[2].address`, `pools["mtls"].tls.client_certificate`,
 		`routes["shop"].hosts[2]`, `routes["any"].hosts`, `routes["private"].listeners[0]`, `routes["private"].forward.pools[0].pool`,
@@ -169,7 +202,7 @@ func TestBoundsRefuseAllAtOnce(t *testing.T) {
 	before := r.store.State().Revision()
 	_, err := r.applyAs(shop, owner("shop"), specs...)
 	f := refusedFields(t, err, codes.PermissionDenied, slices.Clone(want)...)
-	if f.reason != reasonBounds || !strings.Contains(f.fields[`certificates["bought"].pem.chain`], "evil.example") || !strings.Contains(f.message, "(and 10 more)") {
+	if f.reason != reasonBounds || !strings.Contains(f.fields[`certificates["bought"].pem.chain`], "evil.example") || !strings.Contains(f.message, "(and 11 more)") {
 		t.Errorf("%+v", f)
 	}
 	_, err = r.applyAs(shop, &lbdv1.ApplyHeader{Owner: "shop", ValidateOnly: true}, specs...)
@@ -317,7 +350,6 @@ func TestForbiddenForEveryCaller(t *testing.T) {
 		}
 	}
 	// A listener that the change moves or deletes is no obstacle.
-	r.places.taken["10.1.0.6:80"] = "listener far"
 	r.must(r.applyAs(admin, owner("platform"), listener("far", "10.1.0.6:80")))
 	_, err := r.applyAs(admin, owner("platform"), pool("near", "10.1.0.6:80"))
 	refusedFields(t, err, codes.InvalidArgument, `pools["near"].backends[0].address`)
@@ -325,6 +357,34 @@ func TestForbiddenForEveryCaller(t *testing.T) {
 	// The settings of the same change count, but not for a node's own ports.
 	_, err = r.applyAs(admin, owner("shop"), &lbdv1.ClusterSettings{AllowLoopbackBackends: proto.Bool(true)}, pool("a", "loop.test:80"), pool("b", "control.test:7443"))
 	refusedFields(t, err, codes.InvalidArgument, `pools["b"].backends[0].address`)
+}
+
+// TestListenerWhereAPoolSends: whichever of the two comes first, or both at once, and whatever else of the listener changes.
+func TestListenerWhereAPoolSends(t *testing.T) {
+	r := newBoundRig(t)
+	r.world()
+	r.places.everywhere = map[string]string{"10.1.0.7:85": "0.0.0.0:85"}
+	_, err := r.applyAs(admin, owner("platform"), pool("own", "10.1.0.7:85"), listener("wide", "0.0.0.0:85"))
+	refusedFields(t, err, codes.InvalidArgument, `pools["own"].backends[0].address`)
+
+	r.must(r.applyAs(admin, owner("platform"), pool("own", "10.1.0.7:85")))
+	_, err = r.applyAs(admin, owner("platform"), listener("wide", "0.0.0.0:85"))
+	f := refusedFields(t, err, codes.InvalidArgument, `listeners["wide"].addresses[0]`)
+	if text := f.fields[`listeners["wide"].addresses[0]`]; !strings.Contains(text, "`10.1.0.7:85` of pool `own`") {
+		t.Errorf("the reason is %q", text)
+	}
+	_, err = r.applyAs(admin, owner("platform"), pool("own", "10.1.0.7:85"), listener("wide", "0.0.0.0:85")) // the pool is stored just so
+	refusedFields(t, err, codes.InvalidArgument, `listeners["wide"].addresses[0]`)
+	answer := r.must(r.applyAs(admin, &lbdv1.ApplyHeader{Owner: "infra", ValidateOnly: true}, listener("wide", "0.0.0.0:85"))) // another owner's pool is no obstacle
+	if told := fmt.Sprint(answer.GetWarnings()); !strings.Contains(told, "of pool `own` (owner `platform`) is then the listener itself") {
+		t.Errorf("warnings %s", told)
+	}
+	r.must(r.applyAs(admin, owner("platform"), pool("own", "10.1.0.8:85"), listener("wide", "0.0.0.0:85")))
+
+	touched := listener("wide", "0.0.0.0:85")
+	touched.HealthPath = "/alive"
+	_, err = r.applyAs(admin, owner("platform"), touched, pool("own", "10.1.0.7:85"))
+	refusedFields(t, err, codes.InvalidArgument, `pools["own"].backends[0].address`)
 }
 
 func TestNamesOfBackends(t *testing.T) {
@@ -390,4 +450,54 @@ func (r *boundRig) askedNames() []string {
 	r.places.mu.Lock()
 	defer r.places.mu.Unlock()
 	return slices.Clone(r.places.asked)
+}
+
+// TestBackupDirectoryIsTried: when it is set, for who may set it, and for nobody else.
+func TestBackupDirectoryIsTried(t *testing.T) {
+	r := newBoundRig(t)
+	var tried []string
+	r.config.writer.backupFault = func(directory string) error {
+		tried = append(tried, directory)
+		return errors.New("read-only file system")
+	}
+	settings := &lbdv1.ClusterSettings{Backup: &lbdv1.BackupSettings{Schedule: "6h", Directory: "/srv/backups", Recipients: []string{"age1ql3z7hjy54pw3hyww5ayyfg7zqgvc7w3j2elw8zmrj2kg5sfn9aqmcac8p"}}}
+	for _, c := range []Caller{editor, shop} {
+		if _, err := r.applyAs(c, owner("shop"), settings); err == nil {
+			t.Errorf("%s may set it", c.Author)
+		}
+	}
+	if len(tried) > 0 {
+		t.Errorf("tried for who may not set it: %q", tried)
+	}
+	answer := r.must(r.applyAs(admin, owner("platform"), settings))
+	if got := fmt.Sprint(answer.GetWarnings()); !strings.Contains(got, "cluster_settings.backup.directory") || !strings.Contains(got, "on node n1: read-only file system") {
+		t.Errorf("warnings %s", got)
+	}
+	r.must(r.applyAs(admin, owner("platform"), settings)) // stored just so
+	if !slices.Equal(tried, []string{"/srv/backups"}) {
+		t.Errorf("tried %q", tried)
+	}
+}
+
+// TestPurgeKeepsTheCertificate: of one whose key was replaced the old key goes, for who is bound to all that had it.
+func TestPurgeKeepsTheCertificate(t *testing.T) {
+	r := newBoundRig(t)
+	first, second := newIdentity(t, "shop.example.com"), newIdentity(t, "shop.example.com")
+	r.must(r.applyAs(admin, owner("blog"), pemCertificate("shop", first.chain, first.key)))
+	r.must(r.applyAs(admin, &lbdv1.ApplyHeader{Owner: "shop", TakeOver: true}, pemCertificate("shop", second.chain, second.key)))
+	if _, err := r.certs.Purge(r.by(shop), &lbdv1.PurgeRequest{Name: "shop"}); status.Code(asStatus(err)) != codes.PermissionDenied {
+		t.Errorf("by who is not bound to a former owner: %v", err)
+	}
+	for i, want := range []int64{1, 0} {
+		answer, err := r.certs.Purge(r.by(both), &lbdv1.PurgeRequest{Name: "shop"})
+		if err != nil || answer.GetPurged() != want || answer.GetKept() != 0 {
+			t.Errorf("purge %d: %v, %v", i, answer, err)
+		}
+	}
+	if stored, ok := r.store.State().Get(state.Certificates, "shop"); !ok || len(stored.GetMaterial().GetSealedKey()) == 0 {
+		t.Error("the certificate has lost its key")
+	}
+	if _, err := r.certs.Purge(r.by(admin), &lbdv1.PurgeRequest{Name: "none"}); status.Code(asStatus(err)) != codes.NotFound {
+		t.Errorf("of none: %v", err)
+	}
 }

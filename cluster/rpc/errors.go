@@ -51,6 +51,8 @@ const (
 	reasonTooLarge = "TOO_LARGE"
 	// reasonBusy: too much is under way.
 	reasonBusy = "BUSY"
+	// reasonDisk: this node's disk does not take it. Nothing was changed.
+	reasonDisk = "DISK"
 	// reasonStopping: this node is going.
 	reasonStopping = "STOPPING"
 	// reasonPrecondition: something else has to be so first; the text says what.
@@ -221,6 +223,7 @@ func statusOf(err error) error {
 		denied   *deniedError
 		conflict *state.ConflictError
 		missing  *state.MissingError
+		full     *state.FullError
 	)
 	switch {
 	case errors.As(err, &denied):
@@ -231,6 +234,8 @@ func statusOf(err error) error {
 		return conflicting(conflict)
 	case errors.As(err, &missing):
 		return notFound(missing.Resource, "%s", missing.Text)
+	case errors.As(err, &full):
+		return notAllowed(reasonTooLarge, "%s", full.Text)
 	case errors.Is(err, state.ErrLastAdmin):
 		return notAllowed(reasonLastAdmin, "%v", err)
 	case sealError(err) != nil:

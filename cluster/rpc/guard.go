@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"runtime/debug"
+	"strings"
 	"sync"
 	"time"
 
@@ -34,10 +35,10 @@ type guard struct {
 	failures failures
 	sessions sessions
 
-	calls         chan struct{}
-	waits         chan struct{}
-	strangers     chan struct{} // who has no credential
-	strangerWaits chan struct{}
+	calls         *shares
+	waits         *shares
+	strangers     *shares // who has no credential
+	strangerWaits *shares
 	// stopping is done when Close begins: streams that wait end then.
 	stopping context.Context
 	// receivers are the goroutines of RecvMsg.
@@ -49,13 +50,13 @@ func newGuard(cfg Config, stopping context.Context) *guard {
 		log:           cfg.Logger,
 		now:           cfg.Now,
 		journal:       cfg.Journal,
-		auth:          &authenticator{node: cfg.Node, store: cfg.Store, now: cfg.Now},
+		auth:          &authenticator{node: cfg.Node, store: cfg.Store, now: cfg.Now, rescue: cfg.LocalAdmin},
 		failures:      failures{sources: map[netip.Prefix]*failureCount{}},
 		sessions:      sessions{store: cfg.Store, open: map[string]map[*session]struct{}{}},
-		calls:         make(chan struct{}, callsMax),
-		waits:         make(chan struct{}, waitsMax),
-		strangers:     make(chan struct{}, strangerCallsMax),
-		strangerWaits: make(chan struct{}, strangerWaitsMax),
+		calls:         newShares(callsMax, callsEachMax, callsReserved),
+		waits:         newShares(waitsMax, waitsEachMax, waitsReserved),
+		strangers:     newShares(strangerCallsMax, strangerCallsMax, 0),
+		strangerWaits: newShares(strangerWaitsMax, strangerWaitsMax, 0),
 		stopping:      stopping,
 	}
 }
@@ -73,7 +74,7 @@ func (g *guard) admit(ctx context.Context, info *tap.Info) (context.Context, err
 		return ctx, g.refuseLogin(source, info.FullMethodName, err)
 	}
 	if known, ok := p.AuthInfo.(portPeer); ok {
-		known.conn.trust()
+		known.conn.trust(c.account())
 	}
 	if err := g.rules.permit(c, info.FullMethodName); err != nil {
 		g.noteRefusal(c, info.FullMethodName, err)
@@ -129,7 +130,7 @@ func (g *guard) refuseLogin(source, method string, failure error) error {
 		result = "limited"
 	}
 	g.journal.Refuse(&lbdv1.ListAuditResponse{
-		Time: timestamppb.New(g.now()), Source: hostOf(source), Method: shortMethod(method), Result: result,
+		Time: timestamppb.New(g.now()), Source: hostOf(source), Method: g.noted(method), Result: result,
 		Message: status.Convert(failure).Message(), Count: 1,
 	})
 	return answer
@@ -138,9 +139,17 @@ func (g *guard) refuseLogin(source, method string, failure error) error {
 // noteRefusal notes what a known caller may not do.
 func (g *guard) noteRefusal(c Caller, method string, refusal error) {
 	g.journal.Refuse(&lbdv1.ListAuditResponse{
-		Time: timestamppb.New(g.now()), Author: c.Author, Source: hostOf(c.Source), Method: shortMethod(method), Result: "forbidden",
+		Time: timestamppb.New(g.now()), Author: c.Author, Source: hostOf(c.Source), Method: g.noted(method), Result: "forbidden",
 		Message: status.Convert(refusal).Message(), Count: 1,
 	})
+}
+
+// noted is how the journal calls a method. Names of methods that there are not are a stranger's to invent.
+func (g *guard) noted(method string) string {
+	if _, known := g.rules[method]; !known && strings.HasPrefix(method, "/") {
+		return "unknown method"
+	}
+	return shortMethod(method)
 }
 
 // waitingMethods are streams whose clients wait for something to happen. They have slots and a time limit of their own.
@@ -186,12 +195,11 @@ func (g *guard) run(ctx context.Context, method string, call func(context.Contex
 		timeout = waitTimeoutMax
 		defer context.AfterFunc(g.stopping, func() { cancel(errStopping) })()
 	}
-	select {
-	case slots <- struct{}{}:
-		defer func() { <-slots }()
-	default:
-		return unavailable(reasonBusy, fmt.Sprintf("%d calls are in flight and no more are taken", cap(slots)))
+	bound, ok := slots.take(c, 1)
+	if !ok {
+		return unavailable(reasonBusy, fmt.Sprintf("%d calls are in flight and no more are taken", bound))
 	}
+	defer slots.give(c, 1)
 	begun := time.Now()
 	defer g.sessions.add(c, g.now(), cancel)()
 	ctx, cancelTimeout := context.WithTimeout(ctx, timeout)
@@ -211,7 +219,7 @@ func (g *guard) run(ctx context.Context, method string, call func(context.Contex
 
 // slots are those that a call takes one of. Strangers have their own: they keep nobody else out, and who waits among them no one
 // who asks once.
-func (g *guard) slots(method string, stranger bool) chan struct{} {
+func (g *guard) slots(method string, stranger bool) *shares {
 	switch waits := waitingMethods[method]; {
 	case stranger && waits:
 		return g.strangerWaits

@@ -193,6 +193,20 @@ func TestLoginFailures(t *testing.T) {
 }
 
 // The table of failures stays small whoever fails, and addresses of one network count as one.
+// A stranger cannot fill the journal with names of methods that there are not, nor with what is no text.
+func TestUnknownMethodsAreNoted(t *testing.T) {
+	p := newPortRig(t)
+	conn := p.dialPort(nil)
+	for _, method := range []string{"/lbd.v1.AuthService/a\xff\xfe", "/made.Up/Name"} {
+		if err := conn.Invoke(p.ctx(), method, &lbdv1.WhoAmIRequest{}, &lbdv1.WhoAmIResponse{}); status.Code(err) != codes.Unauthenticated {
+			t.Errorf("%q: %v", method, err)
+		}
+		if got := p.journal.last().GetMethod(); got != "unknown method" {
+			t.Errorf("%q is noted as %q", method, got)
+		}
+	}
+}
+
 func TestFailuresAreBounded(t *testing.T) {
 	f := failures{sources: map[netip.Prefix]*failureCount{}}
 	failure := errors.New("failed")
@@ -336,6 +350,42 @@ func TestLocalAdmin(t *testing.T) {
 	}
 }
 
+// TestNobodyAdministers: when the last admin's token has expired, or nobody has it, this machine's root is not kept out for ever.
+func TestNobodyAdministers(t *testing.T) {
+	p := newPortRig(t)
+	role := func(conn *grpc.ClientConn) lbdv1.Role {
+		t.Helper()
+		me, err := p.whoAmI(conn)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return me.GetRole()
+	}
+	_, err := p.auth.CreateToken(p.ctx(), &lbdv1.CreateTokenRequest{Role: lbdv1.Role_ROLE_ADMIN, ExpireTime: timestamppb.New(p.clock().Add(time.Hour))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.apply(owner("ops"), &lbdv1.ClusterSettings{LocalAdmin: proto.Bool(false)}); err != nil {
+		t.Fatal(err)
+	}
+	if got := role(p.conn); got != lbdv1.Role_ROLE_OPERATOR {
+		t.Errorf("while a token is good: %v", got)
+	}
+	forced := p.server.guard.auth
+	forced.rescue = true
+	if got := role(p.conn); got != lbdv1.Role_ROLE_ADMIN {
+		t.Errorf("by the flag: %v", got)
+	}
+	forced.rescue = false
+	p.advance(2 * time.Hour)
+	if got := role(p.conn); got != lbdv1.Role_ROLE_ADMIN {
+		t.Errorf("when the last one has expired: %v", got)
+	}
+	if got := (&authenticator{node: "n1", store: p.store, now: p.clock}).local(user{uid: 4711, role: lbdv1.Role_ROLE_ADMIN}); got.Role != lbdv1.Role_ROLE_OPERATOR {
+		t.Errorf("another user of a shared socket: %v", got.Role)
+	}
+}
+
 func TestSocketRoles(t *testing.T) {
 	const service, group = 1000, 50
 	private, shared := peerCredentials{}, peerCredentials{group: group}
@@ -464,31 +514,42 @@ func TestPortConnectionsAreBounded(t *testing.T) {
 		if i > 0 {
 			c = conn("10.0.0.1:1")
 		}
-		if victim, ok := l.admit(c); victim != nil || !ok {
+		if victim := l.admit(c); victim != nil {
 			t.Fatalf("connection %d was not let in by itself", i)
 		}
 	}
-	if victim, ok := l.admit(conn("10.0.0.1:1")); victim != first || !ok {
+	if victim := l.admit(conn("10.0.0.1:1")); victim != first {
 		t.Error("one too many of a source does not end its oldest")
 	}
 	_ = first.Close()
 	trusted := conn("10.0.0.1:1")
 	l.admit(trusted)
-	trusted.trust()
+	trusted.trust("a")
 	for i := 0; l.open < portConnectionsMax; i++ {
 		l.admit(conn(fmt.Sprintf("10.1.%d.%d:1", i>>8, i&255)))
 	}
 	oldest := l.strangers[0]
-	victim, ok := l.admit(conn("10.9.9.9:1"))
-	if victim != oldest || !ok || victim == trusted {
+	if victim := l.admit(conn("10.9.9.9:1")); victim != oldest || victim == trusted {
 		t.Error("one too many of all does not end the oldest stranger's")
 	}
-	for len(l.strangers) > 0 {
-		l.strangers[0].trust()
+	// Of credentials that fill the port the one with the most makes room, and none has more than its share.
+	theirs := slices.Clone(l.strangers)
+	for i, c := range theirs[:connectionsEachMax] {
+		if victim := l.trust(c, "b"); victim != nil {
+			t.Fatalf("connection %d of a credential ends another", i)
+		}
 	}
-	if _, ok := l.admit(conn("10.9.9.8:1")); ok {
-		t.Error("there was room where everybody is known")
+	over := l.strangers[0]
+	if victim := l.trust(over, "b"); victim != theirs[0] {
+		t.Error("one too many of a credential does not end its oldest")
 	}
+	for i := 0; len(l.strangers) > 0; i++ {
+		l.trust(l.strangers[0], fmt.Sprint("c", i%10))
+	}
+	if victim := l.admit(conn("10.9.9.8:1")); victim != theirs[1] {
+		t.Error("where everybody is known, who has the most makes no room")
+	}
+	_ = theirs[1].Close()
 	_ = trusted.Close()
 	_ = trusted.Close()
 	if l.open != portConnectionsMax {

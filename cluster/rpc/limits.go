@@ -26,6 +26,8 @@ const (
 	// receivedBytesMax bounds what all applies together hold while they receive, so that a few clients that send
 	// slowly cannot fill the memory.
 	receivedBytesMax = 2 * applyBytesMax
+	// receivedBytesReserved are for those who keep the cluster in order.
+	receivedBytesReserved = 16 << 20
 
 	// detailsBytesMax bounds a status's details, which travel in a header that clients limit, and detailBytesMax each
 	// text in them.
@@ -38,6 +40,12 @@ const (
 	callsMax = 256
 	// waitsMax bounds the streams that wait, which are not counted in callsMax: clients that wait never keep a change out.
 	waitsMax = 128
+	// callsEachMax and waitsEachMax bound those of one caller, and the reserved ones are for admins and this machine's operators: nobody
+	// who stalls keeps them from revoking his credential.
+	callsEachMax  = callsMax / 4
+	waitsEachMax  = waitsMax / 2
+	callsReserved = 32
+	waitsReserved = 16
 	// streamsMax bounds the calls in flight on one connection.
 	streamsMax = 100
 
@@ -48,8 +56,10 @@ const (
 	headerBytesMax = 32 << 10
 
 	// portConnectionsMax bounds the connections of the control port, and strangersPerSourceMax those from one source on which nobody has
-	// shown a credential yet. Where there are more, the oldest of these makes room.
+	// shown a credential yet. Where there are more, the oldest of these makes room; where there are none, the oldest of the credential that
+	// has the most.
 	portConnectionsMax    = 512
+	connectionsEachMax    = portConnectionsMax / 4 // of one credential
 	strangersPerSourceMax = 32
 	// failuresBurst failed logins from one source are answered with the cause, then one every failuresInterval: more than anybody
 	// mistypes, and far too few to guess 32 bytes.
@@ -95,6 +105,8 @@ const (
 	lookupsAtOnceMax = 32
 	// unresolvedToldMax bounds the names that a change is warned of.
 	unresolvedToldMax = 100
+	// tokensToldMax bounds the tokens that a restore names.
+	tokensToldMax = 50
 	// idleTimeout ends connections without a call.
 	idleTimeout = 10 * time.Minute
 	// handshakeTimeout is what a new connection has to finish TLS and begin HTTP/2.

@@ -109,6 +109,8 @@ func (m materials) fromPEM(src pemSource, stored *raftv1.StoredResource) (conten
 func (m materials) checkKey(src pemSource, public []byte, old *raftv1.CertificateMaterial) *lbdv1.Violation {
 	leafKey := fingerprint(public)
 	switch {
+	case src.fingerprint != "" && len(src.fingerprint) != len(leafKey): // not repeated: it may be the key itself
+		return violation(src.keyField, "is no fingerprint: want `sha256:` and 64 hex digits")
 	case src.fingerprint != "" && !strings.EqualFold(src.fingerprint, leafKey):
 		return violation(src.keyField, "the fingerprint %s is not that of the leaf's key, %s", src.fingerprint, leafKey)
 	case src.key != "":

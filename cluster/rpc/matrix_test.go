@@ -52,6 +52,7 @@ func asked() map[string][]proto.Message {
 		"CertificateService/Rotate":    {&lbdv1.RotateRequest{Name: "s", ValidateOnly: true}},
 		"CertificateService/GetStatus": {&lbdv1.CertificateServiceGetStatusRequest{}},
 		"CertificateService/Delete":    {&lbdv1.DeleteRequest{Name: "s"}}, // in use: it stays
+		"CertificateService/Purge":     {&lbdv1.PurgeRequest{Name: "s"}},
 
 		"ClusterService/GetSealStatus": {&lbdv1.GetSealStatusRequest{}},
 		"ClusterService/RotateSeal":    {&lbdv1.RotateSealRequest{}},

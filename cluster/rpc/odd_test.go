@@ -156,7 +156,8 @@ func message(t *testing.T, d protoreflect.MessageDescriptor) proto.Message {
 
 // TestEmptyEntriesAreCounted: millions of entries without a byte take memory like any others.
 func TestEmptyEntriesAreCounted(t *testing.T) {
-	p := &parcel{inbox: &inbox{}}
+	in := newInbox()
+	p := &parcel{inbox: &in}
 	part := &lbdv1.ApplyResources{Deletes: make([]string, 1<<20)}
 	refused := false
 	for range applyBytesMax / (entryBytes << 20) * 2 {
@@ -169,7 +170,7 @@ func TestEmptyEntriesAreCounted(t *testing.T) {
 		t.Errorf("%d empty keys are taken", len(p.deletes))
 	}
 	p.release()
-	if held := p.inbox.held.Load(); held != 0 {
+	if held := in.held.used; held != 0 {
 		t.Errorf("%d bytes are held after the release", held)
 	}
 }

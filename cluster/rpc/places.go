@@ -21,9 +21,9 @@ type Places interface {
 	LookupBackend(ctx context.Context, address string) ([]netip.AddrPort, error)
 	// LookupDiscovery asks DNS once where a discovery leads. No answer is an error.
 	LookupDiscovery(ctx context.Context, d *lbdv1.Discovery) ([]netip.AddrPort, error)
-	// Taken says what of this node listens at an address now: "listener `http`", "the control port"; empty: nothing. listener is
-	// the name of one that a document may move. What is bound to an unspecified address is at all of the machine's.
-	Taken(at netip.AddrPort) (what, listener string)
+	// Taken says what of this node is at an address when its listeners have these addresses: "listener `http`", "the control port";
+	// empty: nothing. listener is its name if it is one. What is bound to an unspecified address is at all of the machine's.
+	Taken(listeners map[string][]string) func(at netip.AddrPort) (what, listener string)
 }
 
 // place is where a pool's document sends requests, with where that leads.
@@ -152,15 +152,17 @@ func (d *draft) checkPlaces(ctx context.Context, w *writer, by Caller) {
 	d.answers.fill(ctx, all)
 	settings, unresolved := d.settings(), 0
 	bounds, limited := d.current.BoundsOf(d.change.GetOwner())
+	taken := w.places.Taken(d.listeners())
+	d.checkStoredPools(w, taken)
 	for _, p := range all {
 		if p.ask != nil {
 			p.found = d.answers[p.text]
 		}
-		if fault := p.forbidden(settings, d.takenBy(w.places)); fault != "" {
+		if fault := p.forbidden(settings, taken); fault != "" {
 			d.violations = append(d.violations, violation(p.field, "%s", fault))
 			continue
 		}
-		d.checkHealthPort(p, d.takenBy(w.places))
+		d.checkHealthPort(p, taken)
 		outside := p.outside(bounds)
 		switch {
 		case p.err != nil && limited && by.bound():
@@ -178,19 +180,78 @@ func (d *draft) checkPlaces(ctx context.Context, w *writer, by Caller) {
 	}
 }
 
-// takenBy says what of this node stays at an address: a listener that the change touches may be elsewhere then.
-func (d *draft) takenBy(places Places) func(netip.AddrPort) string {
-	return func(at netip.AddrPort) string {
-		what, listener := places.Taken(at)
-		if listener == "" {
-			return what
+// takenFunc says what of this node is at an address.
+type takenFunc = func(at netip.AddrPort) (what, listener string)
+
+// listeners are the addresses of all listeners as the change leaves them, by name.
+func (d *draft) listeners() map[string][]string {
+	all := map[string][]string{}
+	add := func(r *lbdv1.Resource) {
+		if l := r.GetListener(); l != nil {
+			all[l.GetName()] = l.GetAddresses()
 		}
-		key := state.Key{Kind: state.Listeners, Name: listener}
-		if _, changed := d.resources()[key]; changed || slices.Contains(d.change.GetDeletes(), key.String()) {
-			return ""
-		}
-		return what
 	}
+	if !d.replaces {
+		for stored := range d.current.All(state.Listeners) {
+			add(stored.GetResource())
+		}
+	}
+	for _, text := range d.change.GetDeletes() {
+		if key, err := state.ParseKey(text); err == nil && key.Kind == state.Listeners {
+			delete(all, key.Name)
+		}
+	}
+	for _, up := range d.change.GetUpserts() {
+		add(state.Normalize(up.GetResource()))
+	}
+	return all
+}
+
+// checkStoredPools finds listeners of the change that come to be where a pool sends to that the change leaves as it is. Only IP
+// addresses are looked at: where names lead each node sees to.
+func (d *draft) checkStoredPools(w *writer, taken takenFunc) {
+	come, judged := map[string]*lbdv1.Listener{}, map[string]bool{}
+	for _, up := range d.change.GetUpserts() {
+		switch r := up.GetResource(); {
+		case d.base.Holds(up):
+		case r.GetListener() != nil:
+			come[r.GetListener().GetName()] = r.GetListener()
+		case r.GetPool() != nil:
+			judged[r.GetPool().GetName()] = true
+		}
+	}
+	for stored := range d.current.All(state.Pools) {
+		pool := stored.GetResource().GetPool()
+		key := state.Key{Kind: state.Pools, Name: pool.GetName()}
+		_, stays := d.resources()[key]
+		if len(come) == 0 || judged[key.Name] || d.replaces && !stays || slices.Contains(d.change.GetDeletes(), key.String()) {
+			continue
+		}
+		for _, p := range w.placesOf(pool) {
+			for _, at := range p.at {
+				_, name := taken(at)
+				if l := come[name]; l != nil {
+					delete(come, name) // one of them says enough
+					d.violations = append(d.violations, d.circle(addressField(l, at.Port()), p, stored.GetResource().GetOwner()))
+				}
+			}
+		}
+	}
+}
+
+// circle says that a pool sends to a listener of the change. Of another owner's pool it is a warning: nobody keeps an address from others
+// by sending there first, and nodes leave the backend out.
+func (d *draft) circle(field string, p place, owner string) *lbdv1.Violation {
+	if owner == d.change.GetOwner() {
+		return violation(field, "on this node `%s` of pool `%s` would be the listener itself: requests would go in circles", p.text, p.pool.GetName())
+	}
+	return warning(field, "on this node `%s` of pool `%s` (owner `%s`) is then the listener itself: it takes no requests any more", p.text, p.pool.GetName(), owner)
+}
+
+// addressField is where a listener says the address with a port; the first one if a node has moved it.
+func addressField(l *lbdv1.Listener, port uint16) string {
+	i := slices.IndexFunc(l.GetAddresses(), func(address string) bool { return strings.HasSuffix(address, fmt.Sprintf(":%d", port)) })
+	return fmt.Sprintf("%s.addresses[%d]", state.Key{Kind: state.Listeners, Name: l.GetName()}.Field(), max(i, 0))
 }
 
 // settings are those that the change leaves.
@@ -204,14 +265,14 @@ func (d *draft) settings() state.Settings {
 }
 
 // forbidden says why no pool may have a place; empty: it may. What IP addresses are forbidden by themselves is validation's.
-func (p place) forbidden(settings state.Settings, takenBy func(netip.AddrPort) string) string {
+func (p place) forbidden(settings state.Settings, taken takenFunc) string {
 	for _, at := range p.at {
 		ip := at.Addr()
 		setting := settings.Forbids(ip)
-		taken := takenBy(at)
+		what, _ := taken(at)
 		switch {
-		case taken != "":
-			return p.leading(ip) + " is refused as a backend: at port " + fmt.Sprint(at.Port()) + " this is " + taken + " of a node"
+		case what != "":
+			return p.leading(ip) + " is refused as a backend: at port " + fmt.Sprint(at.Port()) + " this is " + what + " of a node"
 		case p.ask == nil:
 		case setting != "":
 			return p.leading(ip) + " is refused as a backend unless cluster_settings." + setting + " is true"
@@ -223,15 +284,15 @@ func (p place) forbidden(settings state.Settings, takenBy func(netip.AddrPort) s
 }
 
 // checkHealthPort refuses to ask a node's own ports whether a backend is alive.
-func (d *draft) checkHealthPort(p place, takenBy func(netip.AddrPort) string) {
+func (d *draft) checkHealthPort(p place, taken takenFunc) {
 	port := p.pool.GetHealthCheck().GetPort()
 	if port <= 0 || port > 65535 {
 		return
 	}
 	for _, at := range p.at {
-		if taken := takenBy(netip.AddrPortFrom(at.Addr(), uint16(port))); taken != "" {
+		if what, _ := taken(netip.AddrPortFrom(at.Addr(), uint16(port))); what != "" {
 			field, _, _ := strings.Cut(p.field, "].")
-			d.violations = append(d.violations, violation(field+"].health_check.port", "%d is refused: at `%s` this is %s of a node", port, at.Addr(), taken))
+			d.violations = append(d.violations, violation(field+"].health_check.port", "%d is refused: at `%s` this is %s of a node", port, at.Addr(), what))
 			return
 		}
 	}

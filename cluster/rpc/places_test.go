@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"slices"
 	"strconv"
-	"strings"
 	"sync"
 
 	lbdv1 "lbd/proto/lbd/v1"
@@ -18,6 +18,8 @@ type fakePlaces struct {
 	names map[string][]string
 	// taken says what listens at an address.
 	taken map[string]string
+	// everywhere are addresses of this machine, with the unspecified one of the same port: "192.0.2.7:80" is "0.0.0.0:80".
+	everywhere map[string]string
 	// asked are the names in the order of the questions.
 	asked []string
 	// slow names are not answered at all.
@@ -70,10 +72,14 @@ func (p *fakePlaces) lookup(ctx context.Context, name string, port uint16) ([]ne
 	return all, nil
 }
 
-func (p *fakePlaces) Taken(at netip.AddrPort) (what, listener string) {
-	what = p.taken[at.String()]
-	if name, ok := strings.CutPrefix(what, "listener "); ok {
-		return what, name
+// Taken knows what a test has set, and listeners at their own addresses.
+func (p *fakePlaces) Taken(listeners map[string][]string) func(netip.AddrPort) (what, listener string) {
+	return func(at netip.AddrPort) (what, listener string) {
+		for name, addresses := range listeners {
+			if slices.Contains(addresses, at.String()) || slices.Contains(addresses, p.everywhere[at.String()]) {
+				return "listener `" + name + "`", name
+			}
+		}
+		return p.taken[at.String()], ""
 	}
-	return what, ""
 }

@@ -40,13 +40,15 @@ func (p *Port) tlsConfig() *tls.Config {
 }
 
 // portListener bounds the connections of the port. Those on which nobody has shown a credential yet make room for new ones,
-// oldest first, so that strangers never keep a caller with a credential out, also not one who shares their address.
+// oldest first, so that strangers never keep a caller with a credential out, also not one who shares their address. Nor does another
+// caller: of a credential with too many the oldest makes room, too.
 type portListener struct {
 	net.Listener
 
 	mu        sync.Mutex
 	open      int
-	strangers []*portConn // in the order in which they came
+	strangers []*portConn            // in the order in which they came
+	known     map[string][]*portConn // by whose credential was shown first; never an empty list
 }
 
 // portConn is a connection of the port.
@@ -55,29 +57,24 @@ type portConn struct {
 	source netip.Prefix
 	port   *portListener
 	once   sync.Once
+	whose  string // who is known on it; the port's lock is for it
 }
 
 // Accept takes the next connection, and closes an older one of a stranger where there are too many.
 func (l *portListener) Accept() (net.Conn, error) {
-	for {
-		c, err := l.Listener.Accept()
-		if err != nil {
-			return nil, err
-		}
-		conn := &portConn{Conn: c, source: sourceNetwork(c.RemoteAddr().String()), port: l}
-		victim, admitted := l.admit(conn)
-		if victim != nil {
-			_ = victim.Conn.Close() // gRPC closes the rest when it notices
-		}
-		if admitted {
-			return conn, nil
-		}
-		_ = c.Close()
+	c, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
 	}
+	conn := &portConn{Conn: c, source: sourceNetwork(c.RemoteAddr().String()), port: l}
+	if victim := l.admit(conn); victim != nil {
+		_ = victim.Conn.Close() // gRPC closes the rest when it notices
+	}
+	return conn, nil
 }
 
 // admit counts a connection in. victim, if any, has to be closed for it.
-func (l *portListener) admit(conn *portConn) (victim *portConn, admitted bool) {
+func (l *portListener) admit(conn *portConn) (victim *portConn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	same := 0
@@ -91,12 +88,12 @@ func (l *portListener) admit(conn *portConn) (victim *portConn, admitted bool) {
 		victim = l.oldestLocked(func(s *portConn) bool { return s.source == conn.source })
 	case l.open >= portConnectionsMax:
 		if victim = l.oldestLocked(func(*portConn) bool { return true }); victim == nil {
-			return nil, false
+			victim = l.oldestOfMostLocked()
 		}
 	}
 	l.open++
 	l.strangers = append(l.strangers, conn)
-	return victim, true
+	return victim
 }
 
 // oldestLocked takes the stranger that came first out of the list.
@@ -110,19 +107,66 @@ func (l *portListener) oldestLocked(which func(*portConn) bool) *portConn {
 	return victim
 }
 
-// trust is called when somebody has shown a credential on the connection.
-func (c *portConn) trust() {
-	c.port.mu.Lock()
-	defer c.port.mu.Unlock()
-	if i := slices.Index(c.port.strangers, c); i >= 0 {
-		c.port.strangers = slices.Delete(c.port.strangers, i, i+1)
+// oldestOfMostLocked takes out the oldest connection of whoever has the most; nil: there is none.
+func (l *portListener) oldestOfMostLocked() *portConn {
+	most := ""
+	for who, conns := range l.known {
+		if len(conns) > len(l.known[most]) {
+			most = who
+		}
 	}
+	if len(l.known[most]) == 0 {
+		return nil
+	}
+	victim := l.known[most][0]
+	l.forgetLocked(victim)
+	return victim
+}
+
+// forgetLocked takes a connection out of the lists.
+func (l *portListener) forgetLocked(c *portConn) {
+	is := func(other *portConn) bool { return other == c }
+	l.strangers = slices.DeleteFunc(l.strangers, is)
+	if c.whose == "" {
+		return
+	}
+	if l.known[c.whose] = slices.DeleteFunc(l.known[c.whose], is); len(l.known[c.whose]) == 0 {
+		delete(l.known, c.whose)
+	}
+}
+
+// trust is called when somebody has shown a credential on the connection.
+func (c *portConn) trust(who string) {
+	if victim := c.port.trust(c, who); victim != nil {
+		_ = victim.Conn.Close()
+	}
+}
+
+// trust notes whose a connection is. victim, if any, has to be closed: it was one too many.
+func (l *portListener) trust(c *portConn, who string) (victim *portConn) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	i := slices.Index(l.strangers, c)
+	if i < 0 {
+		return nil // it is known, or about to be closed
+	}
+	l.strangers = slices.Delete(l.strangers, i, i+1)
+	if l.known == nil {
+		l.known = map[string][]*portConn{}
+	}
+	c.whose = who
+	l.known[who] = append(l.known[who], c)
+	if len(l.known[who]) > connectionsEachMax {
+		victim = l.known[who][0]
+		l.forgetLocked(victim)
+	}
+	return victim
 }
 
 func (c *portConn) Close() error {
 	c.once.Do(func() {
-		c.trust()
 		c.port.mu.Lock()
+		c.port.forgetLocked(c)
 		c.port.open--
 		c.port.mu.Unlock()
 	})

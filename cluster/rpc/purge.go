@@ -38,8 +38,28 @@ func (s *certificateService) Delete(ctx context.Context, req *lbdv1.DeleteReques
 		return out, nil
 	}
 	var err error
-	out.Purged, err = s.purge(ctx, key)
+	out.Purged, err = s.purge(ctx, key, false)
 	return out, err
+}
+
+// Purge removes every key that a certificate had before, and keeps the certificate with the one it has. One that was cut off is
+// finished by the same call.
+func (s *certificateService) Purge(ctx context.Context, req *lbdv1.PurgeRequest) (*lbdv1.PurgeResponse, error) {
+	if req.GetName() == "" {
+		return nil, invalidField("name", "the certificate's name is missing")
+	}
+	key := state.Key{Kind: state.Certificates, Name: req.GetName()}
+	purged, err := s.purge(ctx, key, true)
+	if err != nil {
+		return nil, err
+	}
+	out := &lbdv1.PurgeResponse{Purged: purged}
+	for secret := range s.store.State().Secrets() {
+		if secret.History && secret.Kind == key.Kind && secret.Name == key.Name {
+			out.Kept++
+		}
+	}
+	return out, nil
 }
 
 func (d *draft) delete(key state.Key) error {
@@ -51,21 +71,26 @@ func (d *draft) delete(key state.Key) error {
 	return nil
 }
 
-// purge removes the keys of a deleted certificate from history and disk. A caller that is bound to owners has to be bound to all
-// that had it.
-func (s *certificateService) purge(ctx context.Context, key state.Key) (int64, error) {
+// purge removes keys of a certificate from history and disk: all of one that is deleted, or all but the present one. A caller that
+// is bound to owners has to be bound to all that had it.
+func (s *certificateService) purge(ctx context.Context, key state.Key, keepPresent bool) (int64, error) {
 	by, err := s.writer.take(ctx)
 	if err != nil {
 		return 0, err
 	}
 	defer s.writer.give()
-	for _, owner := range s.store.State().PastOwners(key) {
+	current := s.store.State()
+	owners := current.PastOwners(key)
+	if stored, exists := current.Get(key.Kind, key.Name); exists {
+		owners = append(owners, stored.GetResource().GetOwner())
+	}
+	for _, owner := range owners {
 		if err := requireOwner(ctx, owner); err != nil {
 			return 0, err
 		}
 	}
 	result, err := s.writer.command(&raftv1.Command{Kind: &raftv1.Command_Purge{Purge: &raftv1.PurgeCommand{
-		Author: by.Author, Time: timestamppb.New(s.writer.now()), Certificate: key.Name, Origin: origin(ctx),
+		Author: by.Author, Time: timestamppb.New(s.writer.now()), Certificate: key.Name, Origin: origin(ctx), KeepPresent: keepPresent,
 	}}})
 	if err != nil {
 		return 0, err
@@ -73,7 +98,7 @@ func (s *certificateService) purge(ctx context.Context, key state.Key) (int64, e
 	scrub, cancel := context.WithTimeout(s.writer.life, scrubTimeoutMax)
 	defer cancel()
 	if err := s.store.Scrub(scrub); err != nil {
-		return 0, fmt.Errorf("the key is deleted and no more in the history, but the disk may still have it: repeat the call: %w", err)
+		return 0, fmt.Errorf("the key is no more in the history, but the disk may still have it: repeat the call: %w", err)
 	}
 	return result.Count, nil
 }

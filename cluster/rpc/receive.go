@@ -1,9 +1,9 @@
 package rpc
 
 import (
+	"context"
 	"errors"
 	"io"
-	"sync/atomic"
 
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
@@ -11,9 +11,13 @@ import (
 	lbdv1 "lbd/proto/lbd/v1"
 )
 
-// inbox receives applies within a bound of bytes for all of them together.
+// inbox receives applies within bounds of bytes for all of them together, and for those of each caller.
 type inbox struct {
-	held atomic.Int64
+	held *shares
+}
+
+func newInbox() inbox {
+	return inbox{newShares(receivedBytesMax, applyBytesMax, receivedBytesReserved)}
 }
 
 // parcel is an apply as it came in. Its owner calls release.
@@ -23,6 +27,7 @@ type parcel struct {
 	deletes   []string
 	bytes     int64
 	inbox     *inbox
+	by        Caller
 }
 
 type (
@@ -32,6 +37,7 @@ type (
 
 // applyParts are the parts of an apply, whichever call they came with.
 type applyParts interface {
+	Context() context.Context
 	Recv() (*lbdv1.ApplyRequest, error)
 }
 
@@ -45,7 +51,11 @@ func (p partsOfDiff) Recv() (*lbdv1.ApplyRequest, error) {
 
 // receive reads a header and then parts, until the client has sent everything.
 func (in *inbox) receive(stream applyParts) (*parcel, error) {
-	p := &parcel{inbox: in}
+	by, err := callerOf(stream.Context())
+	if err != nil {
+		return nil, err
+	}
+	p := &parcel{inbox: in, by: by}
 	if err := p.fill(stream); err != nil {
 		p.release()
 		return nil, err
@@ -101,15 +111,15 @@ func (p *parcel) add(part *lbdv1.ApplyResources) error {
 // hold counts bytes against the bounds of one apply and of all together.
 func (p *parcel) hold(size int64) error {
 	size += entryBytes
-	if p.bytes += size; p.bytes > applyBytesMax {
-		p.bytes -= size
+	if p.bytes+size > applyBytesMax {
 		return invalidField("resources", "more than %d bytes are too much for one apply", applyBytesMax)
 	}
-	if p.inbox.held.Add(size) > receivedBytesMax {
+	if _, ok := p.inbox.held.take(p.by, size); !ok {
 		return unavailable(reasonBusy, "too many large applies are under way")
 	}
+	p.bytes += size
 	return nil
 }
 
 // release gives the bytes back.
-func (p *parcel) release() { p.inbox.held.Add(-p.bytes) }
+func (p *parcel) release() { p.inbox.held.give(p.by, p.bytes) }

@@ -95,7 +95,7 @@ func (s *backupService) restore(ctx context.Context, c *contents, head *lbdv1.Re
 	}
 	defer s.writer.give()
 	d := s.writer.draft(&lbdv1.ApplyHeader{RequestId: head.GetRequestId()}, by.Author)
-	d.answers = answers
+	d.answers, d.replaces = answers, head.GetReplace()
 	cmd := &raftv1.RestoreCommand{
 		Author: by.Author, Time: d.change.GetTime(), RequestId: head.GetRequestId(), Replace: head.GetReplace(), Tokens: c.tokens,
 		Message: cmp.Or(head.GetMessage(), restoreMessage(c.info)), Origin: origin(ctx),
@@ -104,7 +104,7 @@ func (s *backupService) restore(ctx context.Context, c *contents, head *lbdv1.Re
 		return nil, err
 	}
 	d.checkPlaces(ctx, s.writer, by)
-	d.warnOfTokens(c)
+	d.warnOfTokens(c, by)
 	command := &raftv1.Command{Kind: &raftv1.Command_Restore{Restore: cmd}}
 	next, result := d.current.Apply(command)
 	if !result.Replayed {
@@ -162,17 +162,42 @@ func sameContent(a, b *raftv1.CertificateMaterial) bool {
 	return a != nil && bytes.Equal(a.GetPublicKeySha256(), b.GetPublicKeySha256()) && slices.EqualFunc(a.GetChain(), b.GetChain(), bytes.Equal)
 }
 
-// warnOfTokens names credentials that come back to the cluster that they were made in: they may have been revoked since.
-func (d *draft) warnOfTokens(c *contents) {
-	if c.info.GetClusterId() != d.current.ClusterID() {
-		return
+// warnOfTokens names the credentials that come in: who can write backups can put one there, and one that comes back may have been
+// revoked since. It also says that the caller's own goes.
+func (d *draft) warnOfTokens(c *contents, by Caller) {
+	verb := "comes in"
+	if c.info.GetClusterId() == d.current.ClusterID() {
+		verb = "comes back"
 	}
-	for _, t := range c.tokens {
-		id := t.GetToken().GetId()
-		if _, there := d.current.Token(id); !there && !state.TokenExpired(t.GetToken(), d.materials.now) {
-			d.violations = append(d.violations, warning("tokens", "token `%s` comes back: revoke it again if it was revoked", id))
+	told, keeps := 0, by.TokenID == "" || !d.replaces
+	for _, stored := range c.tokens {
+		t := stored.GetToken()
+		keeps = keeps || t.GetId() == by.TokenID
+		if _, there := d.current.Token(t.GetId()); there || state.TokenExpired(t, d.materials.now) {
+			continue
+		}
+		if told++; told <= tokensToldMax {
+			d.violations = append(d.violations, warning("tokens", "token `%s` (%s) %s: revoke it unless that is meant", t.GetId(), tokenWords(t), verb))
 		}
 	}
+	if told > tokensToldMax {
+		d.violations = append(d.violations, warning("tokens", "and %d more tokens: see `lbctl token list`", told-tokensToldMax))
+	}
+	if !keeps {
+		d.violations = append(d.violations, warning("tokens", "the token that you call with is not in the backup: it is no good afterwards"))
+	}
+}
+
+// tokenWords are what a token may do, and what it was made for.
+func tokenWords(t *lbdv1.Token) string {
+	words := roleWord(t.GetRole())
+	if len(t.GetOwners()) > 0 {
+		words += " of " + ownersText(t.GetOwners())
+	}
+	if t.GetDescription() != "" {
+		words += ", " + t.GetDescription()
+	}
+	return words
 }
 
 // sizeOf is what a message takes in a command.

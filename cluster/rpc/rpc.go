@@ -22,7 +22,7 @@ import (
 	lbdv1 "lbd/proto/lbd/v1"
 )
 
-// Config is what a [Server] works with. All fields but SocketGroup, Port, Journal, Logger and Now are required.
+// Config is what a [Server] works with. All fields but SocketGroup, LocalAdmin, Port, Journal, Logger and Now are required.
 type Config struct {
 	// Socket is the path of the unix socket. Its directory is made (0700, of a shared one 0755) if it is missing; the file has
 	// mode 0600.
@@ -30,6 +30,8 @@ type Config struct {
 	// SocketGroup shares the socket with the members of a group: it has mode 0660 then, and the user that lbd runs as is no admin
 	// there. 0: it is private to root and that user.
 	SocketGroup uint32
+	// LocalAdmin makes admins of the socket's administrators whatever cluster_settings.local_admin says: the way back in.
+	LocalAdmin bool
 	// Port is the control port; nil: there is none.
 	Port *Port
 	// Journal is what this node keeps of its callers; nil: nothing.
@@ -42,6 +44,8 @@ type Config struct {
 	Keys     Keys
 	Observer Observer
 	Places   Places
+	// BackupFault says why no backup can be written to a directory of this node, and writes nothing that stays; nil: nobody knows.
+	BackupFault func(directory string) error
 	// Logger defaults to slog.Default().
 	Logger *slog.Logger
 	// Now defaults to time.Now. It dates revisions and judges certificates' validity.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -25,9 +26,10 @@ type Sealing interface {
 	// Rewrap is a secret under the active key; one that is under it already comes back as it is.
 	Rewrap(clusterID string, secret state.Secret) ([]byte, error)
 	// StageSealKey makes a new key the active one, durably before anything is sealed under it. Where lbd cannot make one, a
-	// [*SealSourceError] says what to do.
+	// [*SealSourceError] says what to do; where there are too many it is a [*SealFullError], and a [*SealDiskError] where it cannot be
+	// written down.
 	StageSealKey(ctx context.Context) error
-	// RetireSealKey forgets a key that is not the active one.
+	// RetireSealKey forgets a key that is not the active one. A [*SealDiskError] says that this cannot be written down.
 	RetireSealKey(id string) error
 	// SealKeyText is the content of a key file with these keys, as far as they are there. The caller clears it.
 	SealKeyText(ids []string) []byte
@@ -42,6 +44,22 @@ type Reseal func(from, to string, secret state.Secret) ([]byte, error)
 type SealSourceError struct{ Text string }
 
 func (e *SealSourceError) Error() string { return e.Text }
+
+// SealFullError: there are as many sealing keys as there may be. Free are those under which nothing is.
+type SealFullError struct{ Free []string }
+
+func (e *SealFullError) Error() string {
+	if len(e.Free) == 0 {
+		return "there are as many sealing keys as there may be, and something is sealed under each"
+	}
+	return "there are as many sealing keys as there may be: forget one that no backup needs any more, `lbctl cluster rotate-seal --retire ID`, of " + strings.Join(e.Free, ", ")
+}
+
+// SealDiskError: the disk did not take the sealing keys, which are as they were.
+type SealDiskError struct{ Err error }
+
+func (e *SealDiskError) Error() string { return "the sealing keys are as they were: " + e.Err.Error() }
+func (e *SealDiskError) Unwrap() error { return e.Err }
 
 // SealKeyError: a secret is sealed under a key that is not at hand.
 type SealKeyError struct{ ID string }
@@ -121,28 +139,45 @@ func (s *clusterService) RotateSeal(ctx context.Context, req *lbdv1.RotateSealRe
 	}
 	if len(rest) == 0 {
 		if err := s.keys.StageSealKey(ctx); err != nil {
-			return nil, err
+			return nil, s.withFree(err)
 		}
 		if rest, err = s.toReseal(); err != nil {
 			return nil, err
 		}
 	}
 	out := &lbdv1.RotateSealResponse{}
+	ids, _ := s.keys.SealKeys()
+	what := "sealing key " + ids[0] + " is the active one"
 	for batch := range resealBatches(rest) {
-		n, err := s.propose(ctx, by, batch)
+		n, err := s.propose(ctx, by, batch, what)
 		if err != nil {
 			return nil, err
 		}
 		out.Resealed += n
 	}
 	if len(rest) == 0 { // nothing was sealed yet: the key changed all the same
-		if _, err := s.propose(ctx, by, nil); err != nil {
+		if _, err := s.propose(ctx, by, nil, what); err != nil {
 			return nil, err
 		}
 	}
 	s.remember("rotate", req.GetRequestId())
 	out.Keys = s.status()
 	return out, nil
+}
+
+// withFree names the keys that may go where there are too many.
+func (s *clusterService) withFree(err error) error {
+	var full *SealFullError
+	if !errors.As(err, &full) {
+		return err
+	}
+	out := &SealFullError{}
+	for _, key := range s.status() {
+		if !key.GetActive() && key.GetSecrets()+key.GetHistorySecrets() == 0 {
+			out.Free = append(out.Free, key.GetId())
+		}
+	}
+	return out
 }
 
 // toReseal is what is not under the active key, each sealed anew.
@@ -183,10 +218,11 @@ func resealBatches(all []*raftv1.Reseal) func(func([]*raftv1.Reseal) bool) {
 	}
 }
 
-// propose takes a command with new seals into the log, in the caller's name; without seals it only leaves its entry in the audit.
-func (s *clusterService) propose(ctx context.Context, by Caller, seals []*raftv1.Reseal) (int64, error) {
+// propose takes a command with new seals into the log, in the caller's name; without seals it only leaves its entry in the audit,
+// which says what was done.
+func (s *clusterService) propose(ctx context.Context, by Caller, seals []*raftv1.Reseal, what string) (int64, error) {
 	result, err := s.writer.command(&raftv1.Command{Kind: &raftv1.Command_Reseal{Reseal: &raftv1.ResealCommand{
-		Author: by.Author, Time: timestamppb.New(s.writer.now()), Seals: seals, Origin: origin(ctx),
+		Author: by.Author, Time: timestamppb.New(s.writer.now()), Seals: seals, Origin: origin(ctx), Message: what,
 	}}})
 	return result.Count, err
 }
@@ -213,7 +249,7 @@ func (s *clusterService) RetireSeal(ctx context.Context, req *lbdv1.RetireSealRe
 		return nil, notAllowed(reasonSealKey, "%d secrets and %d of the history are under sealing key %s: rotate again to finish",
 			key.GetSecrets(), key.GetHistorySecrets(), key.GetId())
 	}
-	if _, err := s.propose(ctx, by, nil); err != nil { // first, so that no key goes without its entry in the audit
+	if _, err := s.propose(ctx, by, nil, "sealing key "+req.GetId()+" retired"); err != nil { // first, so that no key goes without its entry in the audit
 		return nil, err
 	}
 	if err := s.keys.RetireSealKey(req.GetId()); err != nil {
@@ -235,10 +271,10 @@ func (s *clusterService) ExportSealKey(ctx context.Context, req *lbdv1.ExportSea
 	if len(req.GetRecipients()) == 0 {
 		return nil, invalidField("recipients", "a recipient (age1…) is missing: the keys leave the node encrypted only")
 	}
-	if _, err := s.propose(ctx, by, nil); err != nil {
+	ids, _ := s.keys.SealKeys()
+	if _, err := s.propose(ctx, by, nil, fmt.Sprintf("sealing keys %s handed out, encrypted for %s", strings.Join(ids, ", "), strings.Join(req.GetRecipients(), ", "))); err != nil {
 		return nil, err
 	}
-	ids, _ := s.keys.SealKeys()
 	text := s.keys.SealKeyText(ids)
 	defer clear(text)
 	file, err := backup.ArmourKeys(text, req.GetRecipients())
@@ -281,7 +317,13 @@ func (s *clusterService) remember(verb, id string) {
 func sealError(err error) error {
 	var source *SealSourceError
 	var key *SealKeyError
+	var full *SealFullError
+	var disk *SealDiskError
 	switch {
+	case errors.As(err, &full):
+		return notAllowed(reasonSealKey, "%s", full.Error())
+	case errors.As(err, &disk):
+		return unavailable(reasonDisk, disk.Error())
 	case errors.As(err, &source):
 		return notAllowed(reasonSealSource, "%s", source.Text)
 	case errors.As(err, &key):

@@ -68,9 +68,15 @@ func (k *realKeys) SealKeyOf(sealed []byte) (string, error) { return seal.KeyOf(
 func (k *realKeys) Rewrap(clusterID string, s state.Secret) ([]byte, error) {
 	return k.ring.Sealer().Rewrap(bindingOf(clusterID, s), s.Sealed)
 }
-func (k *realKeys) StageSealKey(ctx context.Context) error { return k.ring.Stage(ctx) }
-func (k *realKeys) RetireSealKey(id string) error          { return k.ring.Retire(id) }
-func (k *realKeys) SealKeyText(ids []string) []byte        { return k.ring.Sealer().KeyText(ids...) }
+func (k *realKeys) StageSealKey(ctx context.Context) error {
+	err := k.ring.Stage(ctx)
+	if errors.Is(err, seal.ErrFull) {
+		return &SealFullError{}
+	}
+	return err
+}
+func (k *realKeys) RetireSealKey(id string) error   { return k.ring.Retire(id) }
+func (k *realKeys) SealKeyText(ids []string) []byte { return k.ring.Sealer().KeyText(ids...) }
 func (k *realKeys) Resealer(text []byte) (Reseal, error) {
 	openers := []*seal.Sealer{k.ring.Sealer()}
 	if len(text) > 0 {
@@ -196,6 +202,29 @@ func (r *sealRig) etag(name string) string {
 }
 
 // TestRotationThatWasCutOff: whatever was done before, the next call finishes it with the key that was staged.
+// TestSealKeysAreFew: one too many is refused with what to do, which helps.
+func TestSealKeysAreFew(t *testing.T) {
+	r := newSealRig(t)
+	var err error
+	for range 100 {
+		if _, err = r.cluster.RotateSeal(r.ctx(), &lbdv1.RotateSealRequest{}); err != nil {
+			break
+		}
+	}
+	f := failureOf(t, err)
+	ids, _ := r.keys.SealKeys()
+	last := ids[len(ids)-1]
+	if f.code != codes.FailedPrecondition || f.reason != reasonSealKey || !strings.Contains(f.message, "--retire ID") || !strings.Contains(f.message, last) || strings.Contains(f.message, ids[0]) {
+		t.Fatalf("after %d keys: %v", len(ids), f)
+	}
+	if _, err := r.cluster.RetireSeal(r.ctx(), &lbdv1.RetireSealRequest{Id: last}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.cluster.RotateSeal(r.ctx(), &lbdv1.RotateSealRequest{}); err != nil {
+		t.Errorf("with room again: %v", err)
+	}
+}
+
 func TestRotationThatWasCutOff(t *testing.T) {
 	r := newSealRig(t)
 	r.withCertificates(t)

@@ -89,7 +89,7 @@ func credentialsOf(cfg Config) credentials.TransportCredentials {
 
 func (s *Server) register(cfg Config, life context.Context) {
 	writer := newWriter(cfg, life)
-	lbdv1.RegisterConfigServiceServer(s.grpc, &configService{writer: writer, node: cfg.Node, store: cfg.Store, observer: cfg.Observer})
+	lbdv1.RegisterConfigServiceServer(s.grpc, &configService{writer: writer, node: cfg.Node, store: cfg.Store, observer: cfg.Observer, inbox: newInbox()})
 	lbdv1.RegisterCertificateServiceServer(s.grpc, &certificateService{writer: writer, store: cfg.Store, observer: cfg.Observer})
 	lbdv1.RegisterBackendServiceServer(s.grpc, &backendService{writer: writer, store: cfg.Store, observer: cfg.Observer})
 	lbdv1.RegisterTrafficServiceServer(s.grpc, &trafficService{node: cfg.Node, store: cfg.Store, observer: cfg.Observer})

@@ -329,7 +329,7 @@ func TestCallsAreBounded(t *testing.T) {
 	r.mustApply(owner("web"), web()...)
 	var conns []*grpc.ClientConn
 	var streams []waitStream
-	for len(streams) < waitsMax {
+	for len(streams) < waitsEachMax {
 		if len(streams)%(streamsMax/2) == 0 {
 			conns = append(conns, r.dial())
 		}

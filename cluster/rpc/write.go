@@ -18,16 +18,18 @@ import (
 type writer struct {
 	node   string
 	places Places
-	store  Store
-	keys   Keys
-	now    func() time.Time
-	turn   chan struct{}
+	// backupFault may be nil.
+	backupFault func(directory string) error
+	store       Store
+	keys        Keys
+	now         func() time.Time
+	turn        chan struct{}
 	// life ends when proposals are to be given up, at the end of Close.
 	life context.Context
 }
 
 func newWriter(cfg Config, life context.Context) *writer {
-	return &writer{node: cfg.Node, places: cfg.Places, store: cfg.Store, keys: cfg.Keys, now: cfg.Now, turn: make(chan struct{}, 1), life: life}
+	return &writer{node: cfg.Node, places: cfg.Places, backupFault: cfg.BackupFault, store: cfg.Store, keys: cfg.Keys, now: cfg.Now, turn: make(chan struct{}, 1), life: life}
 }
 
 // draft is a change before anything secret is made for it.
@@ -52,6 +54,8 @@ type draft struct {
 	chainField string
 	// refusal, if set, is the answer unless the change turns out to be a retry.
 	refusal error
+	// replaces is true where nothing stays but the change's resources.
+	replaces bool
 }
 
 // write is the way of every change:

@@ -119,8 +119,13 @@ func (s *State) change(e *edit, change *raftv1.ChangeCommand) (*State, Result) {
 	}
 	e.forgetStaleUploads(change.GetTime(), 0)
 	next := e.state()
-	if err := s.withinBudget(next, change.GetUpserts()); err != nil {
-		return s, Result{Revision: s.revision, Err: err}
+	if err := s.withinBudget(next, res.Changes); err != nil {
+		roomy, told, ok := next.forgetForRoom()
+		if !ok {
+			return s, Result{Revision: s.revision, Err: err}
+		}
+		next = roomy
+		res.Warnings = append(res.Warnings, &lbdv1.Violation{Severity: lbdv1.Severity_SEVERITY_WARNING, Description: told})
 	}
 	return next, res
 }

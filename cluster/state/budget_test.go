@@ -90,4 +90,62 @@ func TestBudget(t *testing.T) {
 	if s.StateBytes() != 2*state.StateBytesMin || state.New("c").StateBytes() != state.StateBytesDefault {
 		t.Errorf("a budget of %d", s.StateBytes())
 	}
+	// Filled to the brim: who repeats what is there, and who deletes beside it, is let through.
+	s = mustApply(t, s, budget(s.Usage().Total()+2000))
+	for i := range 30 {
+		again := pages("z")
+		again.RequestId = fmt.Sprint(strings.Repeat("r", 60), i)
+		s = mustApply(t, s, again)
+	}
+	if s.Usage().Total() <= s.StateBytes() {
+		t.Fatal("the state is not full")
+	}
+	pruned := pages("z")
+	pruned.Upserts, pruned.Deletes = pruned.Upserts[:100], []string{"routes/r99"}
+	s = mustApply(t, s, pruned)
+	if _, res := s.Apply(command(poolChange("web", "more", "10.0.0.1:80", 1))); !errors.As(res.Err, &invalid) {
+		t.Errorf("a pool more: %v", res.Err)
+	}
+}
+
+// TestHistoryMakesRoom: an owner who changes much and often does not keep the others from changing anything.
+func TestHistoryMakesRoom(t *testing.T) {
+	s := mustApply(t, state.New("c"), budget(state.StateBytesMin))
+	quiet := func(n int) *raftv1.ChangeCommand {
+		return &raftv1.ChangeCommand{Owner: "quiet", Author: "a", Time: &timestamppb.Timestamp{}, Upserts: []*raftv1.StoredResource{{Resource: &lbdv1.Resource{
+			Owner: "quiet", Spec: &lbdv1.Resource_Pool{Pool: &lbdv1.Pool{Name: "q", Backends: []*lbdv1.Backend{{Address: fmt.Sprintf("10.0.0.%d:80", n)}}}},
+		}}}}
+	}
+	s = mustApply(t, s, quiet(1))
+	told := ""
+	for i := range 60 {
+		change := pages(string(rune('a' + i%26)))
+		change.Upserts = change.Upserts[:10]
+		next, res := s.Apply(command(change))
+		if res.Err != nil {
+			t.Fatalf("change %d: %v", i, res.Err)
+		}
+		for _, w := range res.Warnings {
+			if strings.Contains(w.GetDescription(), "forgotten before their time") {
+				told = w.GetDescription()
+			}
+		}
+		s = next
+	}
+	if !strings.Contains(told, "of owner `web`") || strings.Contains(told, "quiet") {
+		t.Errorf("told %q", told)
+	}
+	if used := s.Usage().Total(); used > state.StateBytesMin || used != counted(s) {
+		t.Errorf("%d bytes, counted one by one %d", used, counted(s))
+	}
+	s = mustApply(t, s, quiet(2))
+	kept := map[string]int{}
+	for _, owner := range []string{"web", "quiet"} {
+		for range s.Revisions(owner) {
+			kept[owner]++
+		}
+	}
+	if kept["quiet"] != 2 || kept["web"] < 10 || kept["web"] > 40 {
+		t.Errorf("revisions kept: %v", kept)
+	}
 }

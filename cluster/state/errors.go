@@ -49,6 +49,11 @@ func (e *InvalidError) Error() string {
 	return text
 }
 
+// FullError refuses what there is no room for, though it is in order. Something else has to go first.
+type FullError struct{ Text string }
+
+func (e *FullError) Error() string { return e.Text }
+
 // ConflictReason says what a change collided with, as ErrorInfo names it.
 type ConflictReason string
 

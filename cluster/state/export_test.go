@@ -14,6 +14,8 @@ const (
 	AuditKeptFor = auditKeptFor
 
 	OverridesMax        = overridesMax
+	OverridesPoolMax    = overridesPoolMax
+	OverridesOwnerMax   = overridesOwnerMax
 	OverridesChangedMax = overridesChangedMax
 )
 

@@ -49,10 +49,9 @@ func uploadIndex(digest string) string { return join("upload", digest) }
 func sizeIndex(prefix string) string   { return join("size", prefix) }
 
 const (
-	bytesIndex      = "bytes"
-	overridesIndex  = "overrides"
-	overriddenIndex = "overridden"
-	tokensIndex     = "tokens"
+	bytesIndex     = "bytes"
+	overridesIndex = "overrides"
+	tokensIndex    = "tokens"
 )
 
 // edit is a state under change: records and index move together, and what was touched is remembered.
@@ -101,7 +100,6 @@ func (e *edit) put(key string, record proto.Message) {
 		e.count(bytesIndex, int64(len(r.GetData())))
 	case *lbdv1.Override:
 		e.count(overridesIndex, overrideDigest(r))
-		e.count(overriddenIndex, 1)
 	case *raftv1.StoredToken:
 		e.count(tokensIndex, 1)
 		if pin := r.GetToken().GetPublicKey(); pin != "" {
@@ -137,7 +135,6 @@ func (e *edit) unindex(key string, record proto.Message) {
 		e.count(bytesIndex, -int64(len(r.GetData())))
 	case *lbdv1.Override:
 		e.count(overridesIndex, -overrideDigest(r))
-		e.count(overriddenIndex, -1)
 	case *raftv1.StoredToken:
 		e.count(tokensIndex, -1)
 		if pin := r.GetToken().GetPublicKey(); pin != "" {

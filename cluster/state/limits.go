@@ -48,6 +48,7 @@ const (
 	allowedOwnersMax        = 100
 	boundHostsMax           = 1000
 	boundNetworksMax        = 1000
+	boundListenersMax       = 1000
 	listenerCertificatesMax = 100
 	trustedProxiesMax       = 256
 	bypassMax               = 256
@@ -125,10 +126,17 @@ const (
 	revisionsKeptMin = 100
 	revisionsKeptMax = 10_000
 	revisionsKeptFor = 30 * 24 * time.Hour
+	// Where the state is at its budget fewer are: revisionsForRoomMin of each owner stay, and a roomShare'th of the budget is made free.
+	revisionsForRoomMin = 10
+	roomShare           = 16
 	// requestsKeptMax bounds the answers kept for retries: hours of them, where a retry comes within minutes.
 	requestsKeptMax = 1000
 	// overridesMax bounds what operators say beside the documents: two of each of thousands of backends.
 	overridesMax = 10_000
+	// overridesPoolMax bounds those of one pool, two of each backend that it may have, and overridesOwnerMax those of one owner's: with
+	// discovery any address may be a backend, and nobody keeps the others from draining theirs.
+	overridesPoolMax  = 2000
+	overridesOwnerMax = overridesMax / 2
 	// overridesChangedMax makes a command fit one entry of the log.
 	overridesChangedMax = 100
 	// tokensMax bounds credentials, and lets all of them, at their longest, fit one answer.

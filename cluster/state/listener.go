@@ -107,6 +107,10 @@ func (c *checker) checkListenAddress(path, address string, before []string) {
 		c.errorf(path, "`%s` is no IP address of this machine: a name may mean another one on each node", host)
 		return
 	}
+	if fault := zoneFault(host); fault != "" {
+		c.errorf(path, "`%s` %s", address, fault)
+		return
+	}
 	for _, other := range before {
 		if h, p, err := net.SplitHostPort(other); err == nil && p == port && overlap(h, host) {
 			c.errorf(path, "`%s` overlaps `%s` of the same listener", address, other)

@@ -144,6 +144,16 @@ func splitIP(host string) (netip.Addr, bool) {
 	return ip.Unmap().WithZone(""), err == nil
 }
 
+// zoneFault is what is wrong with the zone of an address; empty: nothing. Only addresses of a link need one (RFC 4007 section 6):
+// anywhere else it makes one address look like several.
+func zoneFault(host string) string {
+	ip, err := netip.ParseAddr(host)
+	if err != nil || ip.Zone() == "" || ip.IsLinkLocalUnicast() && !ip.Is4In6() {
+		return ""
+	}
+	return "has the zone `" + ip.Zone() + "`, which only link-local addresses (fe80::/10) have: leave it out"
+}
+
 func portFault(port string) string {
 	n, err := strconv.ParseUint(port, 10, 16)
 	if err != nil || n == 0 || strconv.FormatUint(n, 10) != port {

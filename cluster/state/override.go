@@ -2,14 +2,15 @@ package state
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
 	"iter"
+	"maps"
 	"net"
 	"slices"
 	"strings"
-	"time"
 
 	"google.golang.org/protobuf/proto"
 
@@ -43,7 +44,7 @@ func (s *State) OverrideVersion() int64 { return s.counter(overridesIndex) }
 // override sets and ends overrides, or changes nothing:
 //
 //  1. answer a repeated request
-//  2. refuse what is invalid, or about a backend that is not there
+//  2. refuse what is invalid, about a backend that is not there, or one too many
 //  3. drop what has expired, then what is to end
 //  4. set what is to be set
 //  5. say so in the audit
@@ -60,6 +61,9 @@ func (s *State) override(e *edit, cmd *raftv1.OverrideCommand) (*State, Result) 
 		return s, Result{Revision: s.revision, Err: &InvalidError{violations}}
 	}
 	if err := s.findOverridden(cmd); err != nil {
+		return s, Result{Revision: s.revision, Err: err}
+	}
+	if err := s.roomForOverrides(cmd); err != nil {
 		return s, Result{Revision: s.revision, Err: err}
 	}
 	res := Result{Revision: s.revision}
@@ -211,21 +215,44 @@ func checkOverrides(s *State, cmd *raftv1.OverrideCommand) []*lbdv1.Violation {
 			c.errorf("pool", "is required: the name of a pool")
 		}
 	}
-	if n := int64(len(cmd.GetSets())); s.counter(overriddenIndex)+n > overridesMax && s.inForce(cmd.GetTime().AsTime())+n > overridesMax {
-		c.errorf("overrides", "are too many: at most %d are kept", overridesMax)
-	}
 	return c.violations
 }
 
-// inForce counts the overrides that have not expired.
-func (s *State) inForce(now time.Time) int64 {
-	n := int64(0)
-	for o := range s.Overrides("") {
-		if o.GetExpireTime() == nil || o.GetExpireTime().AsTime().After(now) {
-			n++
+// roomForOverrides refuses one too many of a pool, of an owner's pools, or of all. What has expired counts no more.
+func (s *State) roomForOverrides(cmd *raftv1.OverrideCommand) error {
+	pools, owners, all := map[string]int{}, map[string]int{}, map[string]bool{}
+	ownerOf := func(pool string) string {
+		stored, _ := s.Get(Pools, pool)
+		return stored.GetResource().GetOwner()
+	}
+	count := func(o *lbdv1.Override) {
+		if key := overrideKey(o); !all[key] {
+			all[key] = true
+			pools[o.GetPool()]++
+			owners[ownerOf(o.GetPool())]++
 		}
 	}
-	return n
+	for o := range s.Overrides("") {
+		if o.GetExpireTime() == nil || o.GetExpireTime().AsTime().After(cmd.GetTime().AsTime()) {
+			count(o)
+		}
+	}
+	for _, o := range cmd.GetSets() {
+		count(o)
+	}
+	const remedy = ": end some first (`lbctl override list`, `lbctl override clear`)"
+	for _, o := range cmd.GetSets() {
+		switch owner := ownerOf(o.GetPool()); {
+		case pools[o.GetPool()] > overridesPoolMax:
+			return &FullError{fmt.Sprintf("pool `%s` would have more than %d overrides", o.GetPool(), overridesPoolMax) + remedy}
+		case owners[owner] > overridesOwnerMax:
+			return &FullError{fmt.Sprintf("the pools of owner `%s` would have more than %d overrides", owner, overridesOwnerMax) + remedy}
+		case len(all) > overridesMax:
+			most := slices.MaxFunc(slices.Sorted(maps.Keys(pools)), func(a, b string) int { return cmp.Compare(pools[a], pools[b]) })
+			return &FullError{fmt.Sprintf("there would be more than %d overrides, most of them (%d) of pool `%s`", overridesMax, pools[most], most) + remedy}
+		}
+	}
+	return nil
 }
 
 func (c *checker) checkOverride(o *lbdv1.Override, cmd *raftv1.OverrideCommand) {

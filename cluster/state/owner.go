@@ -12,11 +12,12 @@ import (
 
 // Bounds are what callers that are bound to an owner may write for it. The zero value allows nothing.
 type Bounds struct {
-	hosts    []string
-	networks []netip.Prefix
+	hosts     []string
+	networks  []netip.Prefix
+	listeners []string
 }
 
-// BoundsOf are an owner's bounds; false where it has none: its callers may use any host and any backend.
+// BoundsOf are an owner's bounds; false where it has none: its callers may use any host, any backend and any address of a listener.
 func (s *State) BoundsOf(owner string) (Bounds, bool) {
 	stored, ok := s.Get(Owners, owner)
 	if !ok {
@@ -27,7 +28,7 @@ func (s *State) BoundsOf(owner string) (Bounds, bool) {
 
 // boundsOf leaves out what is no network: Validate has refused it, or will.
 func boundsOf(o *lbdv1.Owner) Bounds {
-	b := Bounds{hosts: o.GetAllowedHosts()}
+	b := Bounds{hosts: o.GetAllowedHosts(), listeners: o.GetAllowedListenerAddresses()}
 	for _, text := range o.GetAllowedBackendCidrs() {
 		if p, err := ParseNetwork(text); err == nil {
 			b.networks = append(b.networks, p)
@@ -63,6 +64,21 @@ func (b Bounds) AllowsBackend(ip netip.Addr) bool {
 	return slices.ContainsFunc(b.networks, func(p netip.Prefix) bool { return p.Contains(ip) })
 }
 
+// AllowsListener tells whether a listener may have an address, normalised.
+func (b Bounds) AllowsListener(address string) bool {
+	return slices.ContainsFunc(b.listeners, func(allowed string) bool {
+		return allowed == "*" || allowed == address || strings.HasPrefix(allowed, ":") && portOf(address) == allowed[1:]
+	})
+}
+
+func portOf(address string) string {
+	_, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return ""
+	}
+	return port
+}
+
 func checkBounds(c *checker, o *lbdv1.Owner) {
 	if fault := ownerFault(o.GetName()); fault != "" && nameForm.MatchString(o.GetName()) {
 		c.errorf("name", "%s", fault)
@@ -75,7 +91,29 @@ func checkBounds(c *checker, o *lbdv1.Owner) {
 		}
 	}
 	c.checkNetworks("allowed_backend_cidrs", o.GetAllowedBackendCidrs(), boundNetworksMax)
+	c.checkMost("allowed_listener_addresses", len(o.GetAllowedListenerAddresses()), boundListenersMax)
+	c.checkDistinct("allowed_listener_addresses", o.GetAllowedListenerAddresses())
+	for i, address := range o.GetAllowedListenerAddresses() {
+		if fault := listenBoundFault(address); fault != "" {
+			c.errorf(itemPath("allowed_listener_addresses", i), "`%s` %s", address, fault)
+		}
+	}
 	c.warnOfOutside(o)
+}
+
+// listenBoundFault says why a bound is no address of listeners; empty: it is one.
+func listenBoundFault(address string) string {
+	if address == "*" {
+		return ""
+	}
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return "is no address: write `host:port`, `:port` for that port at any address, or `*`"
+	}
+	if _, isIP := splitIP(host); !isIP && host != "" {
+		return "is no IP address"
+	}
+	return portFault(port)
 }
 
 // boundFault is patternFault for a bound: "*" is any host, and a wildcard is for all names below, be they of one label.
@@ -98,7 +136,7 @@ func (c *checker) warnOfOutside(o *lbdv1.Owner) {
 	const toldMax = 10
 	b := boundsOf(o)
 	told := 0
-	for _, kind := range []Kind{Routes, Certificates, Pools} {
+	for _, kind := range []Kind{Listeners, Routes, Certificates, Pools} {
 		for stored := range c.next.All(kind) {
 			if stored.GetResource().GetOwner() != o.GetName() {
 				continue
@@ -129,6 +167,11 @@ func (b Bounds) outside(stored *raftv1.StoredResource) string {
 			return "host `" + host + "`"
 		}
 	}
+	for _, address := range r.GetListener().GetAddresses() {
+		if !b.AllowsListener(address) {
+			return "address `" + address + "`"
+		}
+	}
 	for _, d := range destinations(r.GetPool()) {
 		if ip, isIP := splitIP(d.host); isIP && !b.AllowsBackend(ip) {
 			return "backend `" + net.JoinHostPort(d.host, d.port) + "`"
@@ -154,12 +197,15 @@ func HostsOf(stored *raftv1.StoredResource) []string {
 	return nil
 }
 
-// normalizeBounds writes each host and network in its one form.
+// normalizeBounds writes each host, network and address in its one form.
 func normalizeBounds(o *lbdv1.Owner) {
 	for i, host := range o.GetAllowedHosts() {
 		o.AllowedHosts[i] = normalHost(host)
 	}
 	normalizeNetworks(o.GetAllowedBackendCidrs())
+	for i, address := range o.GetAllowedListenerAddresses() {
+		o.AllowedListenerAddresses[i] = NormalAddress(address)
+	}
 }
 
 // Holds tells whether a normalised resource is stored just so.

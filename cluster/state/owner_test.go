@@ -79,6 +79,32 @@ func TestBoundsOfBackends(t *testing.T) {
 	}
 }
 
+func TestBoundsOfListeners(t *testing.T) {
+	b := testBounds(t, &lbdv1.Owner{Name: "shop", AllowedListenerAddresses: []string{":8443", "192.0.2.7:443", "[2001:DB8::1]:443"}})
+	for address, want := range map[string]bool{
+		":8443":             true,
+		"192.0.2.9:8443":    true,
+		"[::]:8443":         true,
+		"192.0.2.7:443":     true,
+		"[2001:db8::1]:443": true,
+		"192.0.2.8:443":     false,
+		":443":              false,
+		"0.0.0.0:443":       false,
+		"192.0.2.7:18443":   false,
+		"8443":              false,
+	} {
+		if got := b.AllowsListener(address); got != want {
+			t.Errorf("listener at %s: allowed %t, want %t", address, got, want)
+		}
+	}
+	if !testBounds(t, &lbdv1.Owner{Name: "all", AllowedListenerAddresses: []string{"*"}}).AllowsListener(":1") {
+		t.Error("`*` does not allow any address")
+	}
+	if testBounds(t, &lbdv1.Owner{Name: "none"}).AllowsListener(":1") {
+		t.Error("no bounds at all allow a listener")
+	}
+}
+
 // TestForbiddenBackends: whatever the spelling, a pool does not reach this machine, its link or no machine at all.
 func TestForbiddenBackends(t *testing.T) {
 	for _, address := range []string{
@@ -86,6 +112,7 @@ func TestForbiddenBackends(t *testing.T) {
 		"localhost:80", "LOCALHOST:80", "localhost.:80", "a.LocalHost:80", "ip6-localhost:80", "localhost.localdomain.:80",
 		"2130706433:80", "017700000001:80", "0x7f000001:80", "0x7F.1:80", "127.1:80", "0177.0.0.1:80", "127.0.0.1.:80", "127.0.0.01:80",
 		"169.254.169.254:80", "[::ffff:169.254.169.254]:80", "[fe80::1]:80", "[fe80::1%eth0]:80", "[FE80::1%25eth0]:80",
+		"[2001:db8::1%eth0]:80", "[fd00::2%lo]:80", // the same machine by another name
 		"0.0.0.0:80", "0:80", "0.0.0.0.:80", "[::]:80", "[::ffff:0.0.0.0]:80", "255.255.255.255:80", "224.0.0.1:80", "[ff02::1]:80",
 	} {
 		for _, pool := range []*lbdv1.Pool{

@@ -194,6 +194,10 @@ func (c *checker) checkBackendHost(path, host, port string) {
 			return
 		}
 	}
+	if fault := zoneFault(host); fault != "" {
+		c.errorf(path, "`%s` %s", host, fault)
+		return
+	}
 	if isIP && !OneMachine(ip) {
 		c.errorf(path, "`%s` is no address of one machine", host)
 		return

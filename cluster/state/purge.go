@@ -1,29 +1,38 @@
 package state
 
 import (
+	"bytes"
 	"fmt"
 	"slices"
 
 	raftv1 "lbd/proto/lbd/raft/v1"
 )
 
-// purge removes the keys of a deleted certificate from the history: what it was stays to be looked at, but cannot be rolled
-// back to. Changes under way in parts may hold the key, too: they go, and their senders send them again.
+// purge removes keys of a certificate from the history: what it was stays to be looked at, but cannot be rolled back to. All of
+// one that is deleted go; one that is stored keeps the key that it has. Changes under way in parts may hold the keys, too: they go,
+// and their senders send them again.
 func (s *State) purge(e *edit, cmd *raftv1.PurgeCommand) (*State, Result) {
 	res := Result{Revision: s.revision}
 	certificate := Key{Certificates, cmd.GetCertificate()}
-	if _, stored := s.Get(certificate.Kind, certificate.Name); stored {
-		res.Err = invalid("certificate", "`%s` is stored: delete it first", certificate.Name)
+	stored, known := s.Get(certificate.Kind, certificate.Name)
+	switch {
+	case known && !cmd.GetKeepPresent():
+		res.Err = invalid("certificate", "`%s` is stored: delete it first, or keep the key that it has", certificate.Name)
+		return s, res
+	case !known && cmd.GetKeepPresent():
+		res.Err = &MissingError{fmt.Sprintf("there is no certificate named `%s`: of one that is deleted all keys go, by deleting it with purge", certificate.Name), certificate.String()}
 		return s, res
 	}
-	known := false
+	present := stored.GetMaterial().GetPublicKeySha256()
 	for key, m := range s.prefix(beforePrefix) {
 		before := m.(*raftv1.Before)
 		if before.GetKey() != certificate.String() {
 			continue
 		}
 		known = true
-		if len(before.GetResource().GetMaterial().GetSealedKey()) > 0 {
+		m := before.GetResource().GetMaterial()
+		kept := len(present) > 0 && bytes.Equal(m.GetPublicKeySha256(), present)
+		if len(m.GetSealedKey()) > 0 && !kept {
 			e.put(key, withSealed(before, nil))
 			res.Count++
 		}
@@ -35,7 +44,11 @@ func (s *State) purge(e *edit, cmd *raftv1.PurgeCommand) (*State, Result) {
 	for _, upload := range s.uploads() {
 		e.dropUpload(upload)
 	}
-	e.audit(cmd.GetAuthor(), cmd.GetTime(), cmd.GetOrigin(), fmt.Sprintf("%s purged: %d keys removed from the history", certificate, res.Count), 0)
+	what := "purged"
+	if cmd.GetKeepPresent() {
+		what = "purged of the keys it had before"
+	}
+	e.audit(cmd.GetAuthor(), cmd.GetTime(), cmd.GetOrigin(), fmt.Sprintf("%s %s: %d keys removed from the history", certificate, what, res.Count), 0)
 	return e.state(), res
 }
 

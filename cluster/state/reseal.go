@@ -121,7 +121,18 @@ func (s *State) reseal(e *edit, cmd *raftv1.ResealCommand) (*State, Result) {
 		}
 	}
 	if res.Count > 0 || len(seals) == 0 {
-		e.audit(cmd.GetAuthor(), cmd.GetTime(), cmd.GetOrigin(), fmt.Sprintf("%d secrets sealed anew", res.Count), 0)
+		e.audit(cmd.GetAuthor(), cmd.GetTime(), cmd.GetOrigin(), resealText(cmd, res.Count), 0)
 	}
 	return e.state(), res
+}
+
+func resealText(cmd *raftv1.ResealCommand, count int64) string {
+	text := fmt.Sprintf("%d secrets sealed anew", count)
+	switch {
+	case cmd.GetMessage() == "":
+		return text
+	case count == 0:
+		return cmd.GetMessage()
+	}
+	return text + ": " + cmd.GetMessage()
 }

@@ -37,7 +37,7 @@ func (s *State) restore(e *edit, cmd *raftv1.RestoreCommand) (*State, Result) {
 		return s, Result{Revision: s.revision, Err: err}
 	}
 	c := &checker{base: base, storing: true, restoring: true}
-	violations := append(c.run(change), faultsOfTokens(cmd)...)
+	violations := append(c.run(change), s.faultsOfTokens(cmd)...)
 	if hasError(violations) {
 		return s, Result{Revision: s.revision, Err: &InvalidError{violations}}
 	}
@@ -59,7 +59,7 @@ func (s *State) restore(e *edit, cmd *raftv1.RestoreCommand) (*State, Result) {
 		e.forgetRequests()
 	}
 	next := e.state()
-	if err := s.withinBudget(next, change.GetUpserts()); err != nil {
+	if err := s.withinBudget(next, res.Changes); err != nil {
 		return s, Result{Revision: s.revision, Err: err}
 	}
 	return next, res
@@ -121,6 +121,7 @@ func (e *edit) restoreTokens(before *State, cmd *raftv1.RestoreCommand, res *Res
 		if old, ok := before.records.Get([]byte(key)); ok && proto.Equal(old, t) {
 			continue
 		}
+		e.forgetExpired(before, t.GetToken().GetPublicKey(), cmd.GetTime().AsTime())
 		e.put(key, t)
 		res.Count++
 	}
@@ -134,22 +135,52 @@ func (e *edit) restoreTokens(before *State, cmd *raftv1.RestoreCommand, res *Res
 	}
 }
 
-// faultsOfTokens reports credentials that could not have been made.
-func faultsOfTokens(cmd *raftv1.RestoreCommand) []*lbdv1.Violation {
+// faultsOfTokens reports credentials that could not have been made, or not beside those that stay.
+func (s *State) faultsOfTokens(cmd *raftv1.RestoreCommand) []*lbdv1.Violation {
 	c := &checker{base: New(""), next: New("")}
-	c.checkMost("tokens", len(cmd.GetTokens()), tokensMax)
 	seen := make(map[string]bool)
+	held := s.heldBeside(cmd)
+	stay := len(held)
+	pins := make(map[string]string) // who has a client certificate's key
+	for _, t := range held {
+		if !TokenExpired(t, cmd.GetTime().AsTime()) {
+			pins[t.GetPublicKey()] = t.GetId()
+		}
+	}
 	for i, t := range cmd.GetTokens() {
 		c.field = itemPath("tokens", i)
 		if id := t.GetToken().GetId(); seen[id] {
 			c.errorf("id", "`%s` is there twice", id)
 		}
 		seen[t.GetToken().GetId()] = true
-		if !TokenExpired(t.GetToken(), cmd.GetTime().AsTime()) {
-			c.checkToken(t, &raftv1.TokenCommand{Time: cmd.GetTime()})
+		if TokenExpired(t.GetToken(), cmd.GetTime().AsTime()) {
+			continue
+		}
+		stay++
+		c.checkToken(t, &raftv1.TokenCommand{Time: cmd.GetTime()})
+		c.checkPin(t.GetToken(), pins)
+	}
+	c.field = ""
+	c.checkMost("tokens", max(stay, len(cmd.GetTokens())), tokensMax)
+	return c.violations
+}
+
+// heldBeside are the credentials that a restore leaves as they are.
+func (s *State) heldBeside(cmd *raftv1.RestoreCommand) []*lbdv1.Token {
+	if cmd.GetReplace() {
+		return nil
+	}
+	named := make(map[string]bool)
+	for _, t := range cmd.GetTokens() {
+		named[t.GetToken().GetId()] = !TokenExpired(t.GetToken(), cmd.GetTime().AsTime())
+	}
+	var held []*lbdv1.Token
+	for stored := range s.Tokens() {
+		if t := stored.GetToken(); !named[t.GetId()] {
+			held = append(held, t)
 		}
 	}
-	return c.violations
+	return held
 }
 
 // restoreDigest is a digest of what the caller asked for: the backup without the bytes of sealed keys, which differ from one

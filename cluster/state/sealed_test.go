@@ -204,6 +204,43 @@ func TestPurge(t *testing.T) {
 	}
 }
 
+// TestPurgeOfThePast: a certificate that is stored keeps the key that it has, in the history, too; all it had before go.
+func TestPurgeOfThePast(t *testing.T) {
+	past := func(name string) *raftv1.Command {
+		cmd := purgeCommand(name)
+		cmd.GetPurge().KeepPresent = true
+		return cmd
+	}
+	s := withHistory(t)
+	renewed := certificate("a", "a3") // a new chain for the key of a2
+	second, _ := s.Get(state.Certificates, "a")
+	renewed.Material.Chain = [][]byte{[]byte("renewed")}
+	renewed.Material.PublicKeySha256 = second.GetMaterial().GetPublicKeySha256()
+	s = mustApply(t, s, certificateChange("web", 3, renewed))
+	wantSealed(t, s, "certificates/a a1 (history)", "certificates/a a2 (history)", "certificates/a a3", "certificates/b b1")
+	next, res := s.Apply(past("a"))
+	if res.Err != nil || res.Count != 1 || next.Revision() != s.Revision() {
+		t.Fatalf("%+v", res)
+	}
+	wantSealed(t, next, "certificates/a a2 (history)", "certificates/a a3", "certificates/b b1")
+	if told := audits(next); told[len(told)-1] != "admin: certificates/a purged of the keys it had before: 1 keys removed from the history" {
+		t.Errorf("audit %q", told)
+	}
+	if _, err := next.Rollback("web", 2); err != nil {
+		t.Errorf("rollback to what has the present key: %v", err)
+	}
+	if _, err := next.Rollback("web", 1); !errors.Is(err, state.ErrNotKept) {
+		t.Errorf("rollback to a purged key: %v", err)
+	}
+	var missing *state.MissingError
+	if _, res := next.Apply(past("z")); !errors.As(res.Err, &missing) {
+		t.Errorf("purge of nothing: %v", res.Err)
+	}
+	if _, res := next.Apply(past("b")); res.Err != nil || res.Count != 0 {
+		t.Errorf("purge of one without a past: %+v", res)
+	}
+}
+
 // restoreOf is a restore of all that a state has.
 func restoreOf(s *state.State, replace bool) *raftv1.RestoreCommand {
 	cmd := &raftv1.RestoreCommand{Author: "admin", Time: &timestamppb.Timestamp{Seconds: 50 * 86400}, Message: "back", Replace: replace}
@@ -352,6 +389,58 @@ func TestRestoreOfTokens(t *testing.T) {
 	cmd.Tokens = append(cmd.Tokens, storedToken("then", lbdv1.Role_ROLE_VIEWER, 0))
 	if _, res := s.Apply(restore(cmd)); res.Err == nil || !strings.Contains(res.Err.Error(), "is there twice") {
 		t.Errorf("a token twice: %v", res.Err)
+	}
+}
+
+// TestRestoreOfClientCertificates: a key is one credential's, so that revoking that one is enough; what has expired makes room.
+func TestRestoreOfClientCertificates(t *testing.T) {
+	key := "sha256:" + strings.Repeat("0", 64)
+	expired := newPin("gone", "1")
+	expired.Token.ExpireTime = &timestamppb.Timestamp{Seconds: 10 * 86400}
+	s := mustToken(t, twoOwners(t), creates(time.Unix(86400, 0), "", newPin("here", "0"), expired))
+	cmd := restoreOf(s, false)
+	want := func(what string, replace bool, refusal, holder string, tokens ...*raftv1.StoredToken) {
+		t.Helper()
+		cmd.Replace, cmd.Tokens = replace, tokens
+		next, res := s.Apply(restore(cmd))
+		if refusal != "" {
+			if res.Err == nil || !strings.Contains(res.Err.Error(), refusal) || next != s {
+				t.Errorf("%s: %v", what, res.Err)
+			}
+			return
+		}
+		if stored, _ := next.TokenOfKey(key); res.Err != nil || stored.GetToken().GetId() != holder {
+			t.Errorf("%s: %v, the key is that of %v", what, res.Err, stored)
+		}
+		if got := reencode(t, next); got.Index() != next.Index() {
+			t.Errorf("%s: a restored state differs", what)
+		}
+	}
+	want("of another id", false, "is the credential of token `here` already", "", newPin("back", "0"))
+	want("of another id, in its place", true, "", "back", newPin("back", "0"))
+	want("of the same id", false, "", "here", newPin("here", "0"))
+	want("twice in the backup", true, "is the credential of token `back` already", "", newPin("back", "0"), newPin("both", "0"))
+	key = expired.GetToken().GetPublicKey()
+	want("of one that has expired", false, "", "new", newPin("new", "1"))
+}
+
+// TestRestoreKeepsTokensBounded: those that stay count, too.
+func TestRestoreKeepsTokensBounded(t *testing.T) {
+	tokens := func(letter string) (all []*raftv1.StoredToken) {
+		for i := range 600 {
+			all = append(all, newToken(fmt.Sprint(letter, i), lbdv1.Role_ROLE_VIEWER))
+		}
+		return all
+	}
+	s := mustToken(t, twoOwners(t), creates(time.Unix(86400, 0), "", tokens("a")...))
+	cmd := restoreOf(s, false)
+	cmd.Tokens = tokens("b")
+	if _, res := s.Apply(restore(cmd)); res.Err == nil || !strings.Contains(res.Err.Error(), "at most 1000") {
+		t.Errorf("1200 tokens: %v", res.Err)
+	}
+	cmd.Replace = true
+	if next, res := s.Apply(restore(cmd)); res.Err != nil || len(tokenIDs(next)) != 600 {
+		t.Errorf("600 in place of 600: %v", res.Err)
 	}
 }
 

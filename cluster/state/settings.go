@@ -30,7 +30,7 @@ func checkSettings(c *checker, s *lbdv1.ClusterSettings) {
 		for _, d := range destinations(p) {
 			if setting := forbiddenBy(d.host, now); setting != "" && !reported[setting] {
 				reported[setting] = true
-				c.errorf(setting, "backend `%s` of pool `%s` needs it: remove that first", net.JoinHostPort(d.host, d.port), p.GetName())
+				c.errorf(setting, "backend `%s` of pool `%s` needs `%s`: leave that true, or remove the backend first", net.JoinHostPort(d.host, d.port), p.GetName(), setting)
 			}
 		}
 	}

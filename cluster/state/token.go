@@ -71,6 +71,22 @@ func (s *State) HasAdmin(now time.Time) bool {
 	return false
 }
 
+// AdminUntil is when the last of the tokens that HasAdmin counts ends; zero: one never does. Without any it is the distant past.
+func (s *State) AdminUntil() time.Time {
+	last := time.Unix(0, 0)
+	for stored := range s.Tokens() {
+		t := stored.GetToken()
+		switch {
+		case t.GetRole() != lbdv1.Role_ROLE_ADMIN || len(t.GetOwners()) > 0 || t.GetPublicKey() != "":
+		case t.GetExpireTime() == nil:
+			return time.Time{}
+		case t.GetExpireTime().AsTime().After(last):
+			last = t.GetExpireTime().AsTime()
+		}
+	}
+	return last
+}
+
 // token makes and revokes credentials, or changes nothing:
 //
 //  1. answer a repeated request: its result's changes name the tokens
@@ -129,10 +145,14 @@ func (e *edit) forgetTokens(s *State, cmd *raftv1.TokenCommand) {
 		}
 	}
 	for _, create := range cmd.GetCreates() {
-		old, ok := s.TokenOfKey(create.GetToken().GetPublicKey())
-		if ok && TokenExpired(old.GetToken(), now) {
-			e.remove(tokenKey(old.GetToken().GetId()))
-		}
+		e.forgetExpired(s, create.GetToken().GetPublicKey(), now)
+	}
+}
+
+// forgetExpired drops what has expired of a client certificate's key, to make room for another credential of it.
+func (e *edit) forgetExpired(s *State, publicKey string, now time.Time) {
+	if old, ok := s.TokenOfKey(publicKey); ok && TokenExpired(old.GetToken(), now) {
+		e.remove(tokenKey(old.GetToken().GetId()))
 	}
 }
 
@@ -168,9 +188,10 @@ func checkTokenCommand(s *State, cmd *raftv1.TokenCommand) []*lbdv1.Violation {
 	if n := len(cmd.GetCreates()); n > 0 && s.counter(tokensIndex)+int64(n) > tokensMax {
 		c.errorf("tokens", "are too many: at most %d are kept, revoke some", tokensMax)
 	}
-	made := make(map[string]bool)
+	made, pins := make(map[string]bool), make(map[string]string)
 	for _, stored := range cmd.GetCreates() {
 		c.checkToken(stored, cmd)
+		c.checkPin(stored.GetToken(), pins)
 		id := stored.GetToken().GetId()
 		if made[id] {
 			c.errorf("id", "`%s` is made twice", id)
@@ -207,6 +228,19 @@ func (c *checker) checkToken(stored *raftv1.StoredToken, cmd *raftv1.TokenComman
 	}
 }
 
+// checkPin refuses a second credential for one client certificate: revoking either would leave the other. It notes the first.
+func (c *checker) checkPin(t *lbdv1.Token, pins map[string]string) {
+	key := t.GetPublicKey()
+	if key == "" {
+		return
+	}
+	if other := pins[key]; other != "" && other != t.GetId() {
+		c.errorf("certificate_pem", "is the credential of token `%s` already: revoke that one first", other)
+		return
+	}
+	pins[key] = t.GetId()
+}
+
 func (c *checker) checkTokenWords(t *lbdv1.Token, now time.Time) {
 	if _, known := lbdv1.Role_name[int32(t.GetRole())]; !known || t.GetRole() == lbdv1.Role_ROLE_UNSPECIFIED {
 		c.errorf("role", "is none: want `viewer`, `operator`, `editor` or `admin`")
@@ -218,7 +252,9 @@ func (c *checker) checkTokenWords(t *lbdv1.Token, now time.Time) {
 	c.checkMost("owners", len(t.GetOwners()), tokenOwnersMax)
 	c.checkDistinct("owners", t.GetOwners())
 	for i, owner := range t.GetOwners() {
-		c.checkName(itemPath("owners", i), owner)
+		if fault := ownerFault(owner); fault != "" {
+			c.errorf(itemPath("owners", i), "%s", fault)
+		}
 	}
 	if expires := t.GetExpireTime(); expires != nil && (!expires.IsValid() || !expires.AsTime().After(now)) {
 		c.errorf("expire_time", "has passed: want a time to come, or none")

@@ -103,6 +103,14 @@ func TestTokens(t *testing.T) {
 	}
 }
 
+// One client certificate is one credential, also of one command.
+func TestKeyIsOneCredential(t *testing.T) {
+	_, res := applyToken(state.New("c"), creates(tokenTime, "", newPin("a1", "0"), newPin("b2", "0")))
+	if res.Err == nil || !strings.Contains(res.Err.Error(), "is the credential of token `a1` already") {
+		t.Errorf("made twice: %v", res.Err)
+	}
+}
+
 // A repeated call is answered with the token that the first one made, though id and secret are made anew for each.
 func TestTokenIsMadeOnce(t *testing.T) {
 	s := mustToken(t, state.New("c"), creates(tokenTime, "r1", newToken("a1", lbdv1.Role_ROLE_VIEWER)))
@@ -141,6 +149,7 @@ func TestTokensRefused(t *testing.T) {
 		"no time":            {func(t *raftv1.StoredToken) { t.Token.ExpireTime = &timestamppb.Timestamp{Nanos: -1} }, "expire_time"},
 		"owner twice":        {func(t *raftv1.StoredToken) { t.Token.Owners = []string{"a", "a"} }, "owners[1]"},
 		"no owner's name":    {func(t *raftv1.StoredToken) { t.Token.Owners = []string{"a", "B b"} }, "owners[1]"},
+		"a name, no owner's": {func(t *raftv1.StoredToken) { t.Token.Owners = []string{"a", "a.b_c"} }, "owners[1]"},
 		"too many owners":    {func(t *raftv1.StoredToken) { t.Token.Owners = manyOwners(101) }, "owners"},
 		"long description":   {func(t *raftv1.StoredToken) { t.Token.Description = strings.Repeat("x", 257) }, "description"},
 		"line in the middle": {func(t *raftv1.StoredToken) { t.Token.Description = "a\nb" }, "description"},

@@ -187,7 +187,7 @@ func (c *checker) checkDelete(text string) {
 		return
 	}
 	if key.Kind == Owners {
-		c.warnf("", "leaves the tokens of owner `%s` without bounds: they may use any host and backend", key.Name)
+		c.warnf("", "leaves the tokens of owner `%s` without bounds: they may use any host, any backend and any address of a listener", key.Name)
 	}
 	if users := c.next.Users(key); len(users) > 0 {
 		c.errorf("", "is used by %s: change %s first", keyWords(users), them(len(users)))

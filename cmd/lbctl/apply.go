@@ -82,6 +82,7 @@ With --if-revision N the owner's newest revision must be N, or nothing changes (
 // apply sends a document and, if asked, follows its revision.
 func (c *cli) apply(ctx context.Context, cl *client, source *document.Source, header *lbdv1.ApplyHeader, wait string, rollback bool) error {
 	resources := state.Resources(source.Document)
+	lost := c.settingsToLose(ctx, cl, source, header)
 	if header.GetPrune() && !header.GetValidateOnly() {
 		if err := c.showPruned(ctx, cl, source, header); err != nil {
 			return err
@@ -93,7 +94,7 @@ func (c *cli) apply(ctx context.Context, cl *client, source *document.Source, he
 	if err != nil {
 		return c.refused(source, err)
 	}
-	if err := c.tell(source.Report(answer.GetWarnings())); err != nil {
+	if err := c.tell(source.Report(append(answer.GetWarnings(), lost...))); err != nil {
 		return err
 	}
 	c.printApplied(answer, header.GetValidateOnly())
@@ -162,6 +163,21 @@ func (c *cli) showPruned(ctx context.Context, cl *client, source *document.Sourc
 		header.IfRevision = &answer.OwnerRevision
 	}
 	return nil
+}
+
+// settingsToLose asks, of documents with cluster_settings, which of them go back to their defaults. What is wrong with the documents
+// the apply itself tells.
+func (c *cli) settingsToLose(ctx context.Context, cl *client, source *document.Source, header *lbdv1.ApplyHeader) []*lbdv1.Violation {
+	if source.Document.GetClusterSettings() == nil {
+		return nil
+	}
+	answer, err := retried(ctx, cl, startGrace, func() (*lbdv1.DiffResponse, error) {
+		return diff(ctx, cl, header, []*lbdv1.Resource{{Spec: &lbdv1.Resource_ClusterSettings{ClusterSettings: source.Document.GetClusterSettings()}}})
+	})
+	if err != nil {
+		return nil
+	}
+	return settingsLost(source.Document, answer.GetChanges())
 }
 
 // allowedBy is the flag that allows what a node refuses for a reason.

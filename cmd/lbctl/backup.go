@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -33,14 +34,15 @@ type opening struct{ identity, passphrase string }
 func (c *cli) backupCreate() *cobra.Command {
 	request := &lbdv1.CreateBackupRequest{}
 	var passphrase string
+	var force bool
 	cmd := &cobra.Command{
 		Use:   "create [FILE|-]",
 		Short: "Write a backup: all resources with their sealed keys, and tokens",
 		Long: `Write a backup: all resources with their sealed keys, and tokens. No ticket keys, no history, no overrides.
 
 Private keys in it are sealed. The sealing key is in it only with --recipient or --passphrase-file, encrypted; without it the
-cluster's seal.key is needed to restore it elsewhere. FILE is there whole or not at all; without FILE it is named after cluster and
-time.`,
+cluster's seal.key is needed to restore it elsewhere. FILE is there whole or not at all, with mode 0600; one that is there is written
+over with --force only. Without FILE it is named after cluster and time.`,
 		Example: `  lbctl backup create nightly.backup --recipient age1…
   lbctl backup create - --passphrase-file /root/passphrase | ssh vault 'cat >lbd.backup'`,
 		Args: cobra.MaximumNArgs(1),
@@ -52,13 +54,31 @@ time.`,
 			if len(args) > 0 {
 				path = args[0]
 			}
-			return c.call(func(cl *client) error { return c.createBackup(ctx, cl, request, path) })
+			return c.call(func(cl *client) error { return c.createBackup(ctx, cl, request, path, force) })
 		}),
 	}
 	cmd.Flags().StringArrayVar(&request.Recipients, "recipient", nil, "age1…: whose identity opens the sealing key (repeatable)")
 	cmd.Flags().StringVar(&passphrase, "passphrase-file", "", "file with the passphrase that opens the sealing key")
+	cmd.Flags().BoolVar(&force, "force", false, "write over a FILE that is there")
 	cmd.MarkFlagsMutuallyExclusive("recipient", "passphrase-file")
 	return cmd
+}
+
+// mayWrite finds nothing at the path of a backup, or a file that may be written over. Devices and the like never may: the backup
+// would take their place.
+func mayWrite(path string, force bool) error {
+	info, err := os.Lstat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return fail(exitUsage, "create the backup: %w", err)
+	case !info.Mode().IsRegular():
+		return fail(exitUsage, "create the backup: %s is there, and is no file; - is stdout", path)
+	case !force:
+		return fail(exitUsage, "create the backup: %s is there: name another FILE, or say --force to write over it", path)
+	}
+	return nil
 }
 
 func readSecret(flag, path string) (string, error) {
@@ -77,7 +97,7 @@ func readSecret(flag, path string) (string, error) {
 }
 
 // createBackup receives a backup and finds it undamaged before it gets its name.
-func (c *cli) createBackup(ctx context.Context, cl *client, request *lbdv1.CreateBackupRequest, path string) error {
+func (c *cli) createBackup(ctx context.Context, cl *client, request *lbdv1.CreateBackupRequest, path string, force bool) error {
 	if path == "-" {
 		if err := receiveBackup(ctx, cl, request, c.stdout); err != nil {
 			return err
@@ -86,6 +106,11 @@ func (c *cli) createBackup(ctx context.Context, cl *client, request *lbdv1.Creat
 			c.tellKeyNeeded(nil)
 		}
 		return nil
+	}
+	if path != "" {
+		if err := mayWrite(path, force); err != nil {
+			return err
+		}
 	}
 	f, err := os.CreateTemp(filepath.Dir(cmp.Or(path, ".")), ".lbd-backup-*") // mode 0600
 	if err != nil {
@@ -103,7 +128,10 @@ func (c *cli) createBackup(ctx context.Context, cl *client, request *lbdv1.Creat
 	if err != nil {
 		return fail(exitUnavailable, "the backup did not come whole: %w: try again", err)
 	}
-	path = cmp.Or(path, backup.FileName(info))
+	path = cmp.Or(path, filepath.Base(backup.FileName(info))) // the cluster's id is the server's word
+	if err := mayWrite(path, force); err != nil {
+		return err
+	}
 	if err := errors.Join(f.Sync(), os.Rename(f.Name(), path)); err != nil {
 		return fail(exitUsage, "create the backup: %w", err)
 	}
@@ -323,7 +351,11 @@ func (c *cli) restore(ctx context.Context, cl *client, head *lbdv1.RestoreBackup
 		return withFlag(err)
 	}
 	if n := answer.GetTokens(); n > 0 {
-		c.say("%s put in place", countOf(int(n), "token"))
+		verb := "put"
+		if head.GetValidateOnly() {
+			verb = "would be put"
+		}
+		c.say("%s %s in place", countOf(int(n), "token"), verb)
 	}
 	applied := &lbdv1.ApplyResponse{Revision: answer.GetRevision(), Changes: answer.GetChanges(), Warnings: answer.GetWarnings()}
 	return c.finish(ctx, cl, applied, head.GetValidateOnly(), wait)

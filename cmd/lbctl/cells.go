@@ -18,7 +18,7 @@ var headings = map[state.Kind][]string{
 	state.Policies:        {"NAME", "RULE"},
 	state.AddressLists:    {"NAME", "ADDRESSES"},
 	state.TrustBundles:    {"NAME", "CERTIFICATES"},
-	state.Owners:          {"NAME", "HOSTS", "BACKENDS"},
+	state.Owners:          {"NAME", "HOSTS", "BACKENDS", "LISTENERS"},
 	state.ClusterSettings: {"LOOPBACK BACKENDS", "LINK-LOCAL BACKENDS"},
 }
 
@@ -42,7 +42,7 @@ func cells(r *lbdv1.Resource) []string {
 		return []string{b.GetName(), fmt.Sprint(strings.Count(b.GetCa().GetInline(), "-----BEGIN CERTIFICATE-----"))}
 	case *lbdv1.Resource_OwnerBounds:
 		o := spec.OwnerBounds
-		return []string{o.GetName(), list(o.GetAllowedHosts()), list(o.GetAllowedBackendCidrs())}
+		return []string{o.GetName(), list(o.GetAllowedHosts()), list(o.GetAllowedBackendCidrs()), list(o.GetAllowedListenerAddresses())}
 	case *lbdv1.Resource_ClusterSettings:
 		s := spec.ClusterSettings
 		return []string{fmt.Sprint(s.GetAllowLoopbackBackends()), fmt.Sprint(s.GetAllowLinkLocalBackends())}

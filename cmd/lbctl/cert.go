@@ -17,7 +17,7 @@ const pemBytesMax = 1 << 20
 
 func (c *cli) certCommand() *cobra.Command {
 	return noun("cert", "Add, rotate and inspect certificates",
-		c.certAdd(), c.certRotate(), c.certStatus(), c.certInspect(), c.certCheck(), c.certUnused(), c.certDelete())
+		c.certAdd(), c.certRotate(), c.certStatus(), c.certInspect(), c.certCheck(), c.certUnused(), c.certDelete(), c.certPurge())
 }
 
 // content is what cert add and cert rotate take.

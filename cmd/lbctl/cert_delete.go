@@ -14,7 +14,7 @@ import (
 
 func (c *cli) certDelete() *cobra.Command {
 	var wait string
-	var purge bool
+	var purge, yes bool
 	header := &lbdv1.ApplyHeader{}
 	cmd := &cobra.Command{
 		Use:   "delete NAME…",
@@ -22,11 +22,13 @@ func (c *cli) certDelete() *cobra.Command {
 		Long: `Delete certificates of one owner, as one revision. What others refer to is not deleted (exit 3). "rollback" brings it back, with
 its key.
 
-With --purge the key goes, too: from the history, from log, snapshots and databases of every node. Nobody can roll back to it then.
-One certificate is purged at a time; one that is deleted already can be purged as long as the history knows it. Backups, and copies
-of the data directory that somebody made, keep the key, sealed. So do other certificates that have the same key.`,
+With --purge all keys that it has and had go with it: from the history, from log, snapshots and databases of every node. Nobody can
+roll back to them then. Where the certificate is to stay, after "cert rotate", "cert purge" is what you want. On a terminal it asks
+first; elsewhere --yes is needed. To look first, call it with --dry-run and without --purge. One certificate is purged at a time;
+one that is deleted already can be purged as long as the history knows it. Backups, and copies of the data directory that somebody
+made, keep the key, sealed. So do other certificates that have the same key.`,
 		Example: `  lbctl cert delete old --wait
-  lbctl cert delete leaked --purge -m "the key was in a repository"`,
+  lbctl cert delete gone --purge --yes -m "the shop is closed"`,
 		Args: cobra.MinimumNArgs(1),
 		RunE: c.does(func(ctx context.Context, args []string) error {
 			if err := checkWait(wait, header.ValidateOnly); err != nil {
@@ -35,11 +37,15 @@ of the data directory that somebody made, keep the key, sealed. So do other cert
 			header.RequestId = newRequestID()
 			if purge {
 				if len(args) > 1 || header.ValidateOnly {
-					return fail(exitUsage, "--purge takes one NAME, and no --dry-run")
+					return fail(exitUsage, "--purge takes one NAME, and no --dry-run: without --purge that shows what would be deleted")
 				}
-				return c.call(func(cl *client) error {
-					return c.purge(ctx, cl, withoutKind(state.Certificates, args[0]), header, wait)
-				})
+				name := withoutKind(state.Certificates, args[0])
+				if !yes {
+					if err := c.confirm("Delete certificates/" + name + " and all keys that it has and had, with no way back?"); err != nil {
+						return err
+					}
+				}
+				return c.call(func(cl *client) error { return c.purge(ctx, cl, name, header, wait) })
 			}
 			var keys []state.Key
 			for _, name := range args {
@@ -49,7 +55,8 @@ of the data directory that somebody made, keep the key, sealed. So do other cert
 		}),
 	}
 	cmd.Flags().BoolVar(&header.ValidateOnly, "dry-run", false, "report what would change, change nothing")
-	cmd.Flags().BoolVar(&purge, "purge", false, "also remove the key from the history and from the disks, for good")
+	cmd.Flags().BoolVar(&purge, "purge", false, "delete it, and remove all its keys from the history and from the disks, for good")
+	cmd.Flags().BoolVar(&yes, "yes", false, "with --purge: do not ask")
 	cmd.Flags().StringVarP(&header.Message, "message", "m", "", "kept with the revision")
 	waitFlag(cmd, &wait)
 	return cmd

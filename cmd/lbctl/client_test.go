@@ -89,7 +89,6 @@ func TestWrongCommandLines(t *testing.T) {
 		{"get pools --context nowhere", "there is no context `nowhere`"},
 		{"apply", "error: say --file FILE (a"},
 		{"apply -f " + missing, missing},
-		{"apply -f - --wait=healthy", "--wait takes served"},
 		{"apply shop.yaml", "documents are named with -f: lbctl apply -f shop.yaml"},
 		{"diff -f - shop.yaml", "lbctl diff -f shop.yaml"},
 		{"get pools -o jsonpath={.a}{.b}", "it is one path"},
@@ -353,7 +352,7 @@ func TestNoNode(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("LBCTL_ENDPOINTS", "unix:"+filepath.Join(dir, "a.sock")+",unix:"+filepath.Join(dir, "b.sock"))
 	o := lbctl("", "status")
-	o.wants(t, 7, "", "a.sock (no such file or directory) or unix:"+filepath.Join(dir, "b.sock")+" (no such file or directory): is it running? start one with `lbd run --dev`")
+	o.wants(t, 7, "", "a.sock (no such file or directory) or unix:"+filepath.Join(dir, "b.sock")+" (no such file or directory): is it running? one with a --data-dir of its own answers at --endpoints unix:DIR/control.sock; `lbd run --dev` starts one to try out")
 	lbctl("", "version").wants(t, 0, "lbctl", "no lbd node answers")
 	lbctl(shop, "apply", "-f", "-", "--timeout", "300ms").wants(t, 7, "", "no lbd node answers")
 

@@ -104,7 +104,7 @@ func (cl *client) explain(err error) error {
 // unreachable says why no node could be reached, and what to do.
 func (cl *client) unreachable(why error) error {
 	var stranger *strangerError
-	remedy := "is it running? start one with `lbd run --dev`"
+	remedy := "is it running? one with a --data-dir of its own answers at --endpoints unix:DIR/control.sock; `lbd run --dev` starts one to try out"
 	if cl.reach.authority != nil {
 		remedy = "is it running, and is that its control port (`lbd run --control`)?"
 	}

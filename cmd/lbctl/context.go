@@ -29,7 +29,9 @@ func (c *cli) contextList() *cobra.Command {
 		Use:   "list",
 		Short: "List contexts",
 		Long:  `List contexts, the current one with a star. Of tokens it shows the id alone.`,
-		Args:  cobra.NoArgs,
+		Example: `  lbctl context list
+  lbctl context list -o yaml`,
+		Args: cobra.NoArgs,
 		RunE: c.does(func(context.Context, []string) error {
 			all, err := c.readContexts()
 			if err != nil {
@@ -117,10 +119,11 @@ func (c *cli) noContext(name string) error {
 
 func (c *cli) contextDelete() *cobra.Command {
 	return &cobra.Command{
-		Use:   "delete NAME",
-		Short: "Forget a context",
-		Long:  `Forget a context. Its token stays valid: "lbctl token revoke" ends one.`,
-		Args:  cobra.ExactArgs(1),
+		Use:     "delete NAME",
+		Short:   "Forget a context",
+		Long:    `Forget a context. Its token stays valid: "lbctl token revoke" ends one.`,
+		Example: `  lbctl context delete prod`,
+		Args:    cobra.ExactArgs(1),
 		RunE: c.does(func(_ context.Context, args []string) error {
 			all, err := c.readContexts()
 			if err != nil {

@@ -51,7 +51,7 @@ func (c *cli) diff(ctx context.Context, cl *client, source *document.Source, hea
 	if err != nil {
 		return c.refused(source, err)
 	}
-	warnings := source.Report(answer.GetWarnings())
+	warnings := source.Report(append(answer.GetWarnings(), settingsLost(source.Document, answer.GetChanges())...))
 	if c.format.name == "markdown" {
 		fmt.Fprint(c.stdout, markdown(header.GetOwner(), answer, warnings))
 	} else {

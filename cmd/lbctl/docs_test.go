@@ -19,6 +19,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"filippo.io/age"
 )
 
 // TestPages types what the pages for operators say, in their order and as it is written, on one node for each page. CONTRIBUTING.md has
@@ -234,6 +236,12 @@ func newPageWorld(t *testing.T) *pageWorld {
 		"LBCTL_ENDPOINTS=unix:"+filepath.Join(data, "control.sock"), "CURL_HOME="+w.dir,
 		"XDG_CONFIG_HOME="+filepath.Join(w.dir, "config"))
 	w.write(t, "lab.yaml", lab)
+	identity, err := age.GenerateX25519Identity()
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.write(t, "key.txt", identity.String()+"\n")
+	w.write(t, "recipient", identity.Recipient().String()+"\n")
 	w.write(t, ".curlrc", fmt.Sprintf("connect-to = \":80:%s\"\nconnect-to = \":443:%s\"\ncacert = %q\n", free[0], free[1], filepath.Join(w.dir, "public-ca.pem")))
 	w.node = &node{name: "edge-1", binary: "lbd-plain", log: filepath.Join(w.dir, "lbd.log"), args: []string{"run", "--node", "edge-1",
 		"--data-dir", data, "--metrics", "off", "--control", free[3], "--listen", "http=" + free[0], "--listen", "https=" + free[1]}}

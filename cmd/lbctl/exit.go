@@ -119,16 +119,26 @@ func (c *cli) exit(ctx context.Context, cmd *cobra.Command, err error) int {
 	}
 	var f *failure
 	if !errors.As(err, &f) {
-		fmt.Fprintf(c.stderr, "error: %s\nsee `%s --help`\n", plainly(cmd, err), cmd.CommandPath())
+		c.tellFailure(plainly(cmd, err))
+		fmt.Fprintf(c.stderr, "see `%s --help`\n", cmd.CommandPath())
 		return exitUsage
 	}
 	if ctx.Err() != nil && f.code != exitInterrupted {
 		f = fail(exitInterrupted, "interrupted")
 	}
 	if f.err != nil {
-		fmt.Fprintf(c.stderr, "error: %v\n", f.err)
+		c.tellFailure(f.err.Error())
 	}
 	return f.code
+}
+
+// tellFailure tells why the command line has failed. Where GitHub's runner reads the log and has no annotation yet, this is one.
+func (c *cli) tellFailure(text string) {
+	if c.problems.format == problemsGitHub && !c.problems.annotated {
+		fmt.Fprintln(c.stderr, workflowError(text))
+		return
+	}
+	fmt.Fprintf(c.stderr, "error: %s\n", text)
 }
 
 // plainly is what cobra finds wrong with a command line, with what to write instead.

@@ -80,7 +80,7 @@ func parsePipeline(name, text string) (pipeline, error) {
 	return p, nil
 }
 
-// forge stands in for what a pipeline says to its forge: GitLab's notes, and gh.
+// forge stands in for what a pipeline says to its forge: GitLab's notes, gh, and git.
 type forge struct {
 	mu    sync.Mutex
 	notes []string
@@ -109,6 +109,11 @@ func newForge(t *testing.T, dir string) *forge {
 	}
 	gh := fmt.Sprintf("#!/bin/sh\n[ \"$1 $2 $3 $4\" = 'pr comment 3 --body-file' ] || exit 1\ncat \"$5\" >>%q\n", f.log)
 	if err := os.WriteFile(filepath.Join(f.bin, "gh"), []byte(gh), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	// A checkout that is the newest of its branch.
+	git := "#!/bin/sh\ncase \"$*\" in 'fetch -q --depth 1 origin main' | 'diff --exit-code --stat HEAD FETCH_HEAD -- site cases.yaml') ;; *) exit 1 ;; esac\n"
+	if err := os.WriteFile(filepath.Join(f.bin, "git"), []byte(git), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	return f

@@ -28,6 +28,8 @@ type problemReport struct {
 	// out takes a report that is one document: what else the verb has to say goes to stderr then.
 	out io.Writer
 	all []document.Problem
+	// annotated is that GitHub's runner has been told of an error in a file.
+	annotated bool
 }
 
 // reportsProblems gives a verb that judges files --error-format.
@@ -125,10 +127,17 @@ func placeOf(p document.Problem) string {
 	return filepath.ToSlash(path)
 }
 
+// workflowData escapes the text of a command to GitHub's runner.
+func workflowData(text string) string {
+	return strings.NewReplacer("%", "%25", "\r", "%0D", "\n", "%0A").Replace(text)
+}
+
+// workflowError is an error that is of no file.
+func workflowError(text string) string { return "::error::" + workflowData(text) }
+
 // workflowCommand is a problem as GitHub's runner reads it from a log.
 func workflowCommand(p document.Problem) string {
-	data := strings.NewReplacer("%", "%25", "\r", "%0D", "\n", "%0A")
 	property := strings.NewReplacer("%", "%25", "\r", "%0D", "\n", "%0A", ":", "%3A", ",", "%2C")
 	return fmt.Sprintf("::%s file=%s,line=%d,col=%d::%s",
-		severityOf(p), property.Replace(placeOf(p)), max(p.Position.Line, 1), max(p.Position.Column, 1), data.Replace(p.Message))
+		severityOf(p), property.Replace(placeOf(p)), max(p.Position.Line, 1), max(p.Position.Column, 1), workflowData(p.Message))
 }

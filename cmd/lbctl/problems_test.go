@@ -200,3 +200,40 @@ func TestSettings(t *testing.T) {
 		}
 	}
 }
+
+// TestGitHubFailures: what is of no file is an annotation, too, and a sum of annotations is none.
+func TestGitHubFailures(t *testing.T) {
+	t.Setenv("LBCTL_ENDPOINTS", "unix:"+filepath.Join(t.TempDir(), "nobody.sock"))
+	lbctl(shop, "validate", "-f", "-", "--against", "cluster", "--error-format", "github").wants(t, exitUnavailable, "", "::error::no lbd node answers at ")
+	lbctl("", "validate", "-f", "nowhere.yaml", "--error-format", "github").wants(t, exitUsage, "", "::error::")
+	lbctl("", "diff", "--error-format", "github", "a.yaml").wants(t, exitUsage, "", "::error::")
+	lbctl(shop, "validate", "-f", "-", "--against", "cluster").wants(t, exitUnavailable, "", "error: no lbd node answers at ")
+	t.Setenv("LBCTL_ENDPOINTS", "10.0.0.1")
+	lbctl(shop, "diff", "-f", "-", "--error-format", "github").wants(t, exitUsage, "", "::error::an endpoint is HOST:PORT")
+}
+
+// TestSettingsLost: only what somebody had set and the documents do not name is told.
+func TestSettingsLost(t *testing.T) {
+	no := false
+	doc := &lbdv1.Document{ClusterSettings: &lbdv1.ClusterSettings{AllowLoopbackBackends: &no,
+		Backup: &lbdv1.BackupSettings{Schedule: "6h", Recipients: []string{"age1a"}}}}
+	changes := []*lbdv1.Change{
+		{Kind: "pools", Name: "a", Fields: []*lbdv1.FieldChange{{Path: "mode", Before: "x"}}},
+		{Kind: "cluster_settings", Fields: []*lbdv1.FieldChange{
+			{Path: "allow_loopback_backends", Before: "true"},
+			{Path: "local_admin", Before: "false"},
+			{Path: "state_bytes", After: "33554432"},
+			{Path: "backup.schedule", Before: "12h", After: "6h"},
+			{Path: "backup.keep", Before: "3"},
+			{Path: "backup.recipients[\"age1b\"]", Before: "age1b"},
+		}},
+	}
+	told := settingsLost(doc, changes)
+	if len(told) != 1 || told[0].GetSeverity() != lbdv1.Severity_SEVERITY_WARNING || told[0].GetField() != "cluster_settings" ||
+		!strings.Contains(told[0].GetDescription(), ": `local_admin` (false), `backup.keep` (3); ") {
+		t.Errorf("%v", told)
+	}
+	if told := settingsLost(&lbdv1.Document{}, changes); told != nil {
+		t.Errorf("without settings: %v", told)
+	}
+}

@@ -29,7 +29,10 @@ says it:
   1. flags                --endpoints, and what the context of --context has
   2. environment          LBCTL_ENDPOINTS, LBCTL_CA, LBCTL_TOKEN or LBCTL_TOKEN_FILE, LBCTL_CERT with LBCTL_KEY
   3. a context            of LBCTL_CONTEXT, else the current one ("lbctl context use")
-  4. the local node       the socket of the node that this user started, else /run/lbd/control.sock
+  4. the local node       the socket of the node that this user started without --data-dir, else /run/lbd/control.sock
+
+The socket of a node with a --data-dir of its own is DIR/control.sock: --endpoints unix:DIR/control.sock. "lbd run" says at its start
+which one it has.
 
 Endpoints are several by commas. They are tried in turn, and a change that a node cannot make now is repeated at the next one with
 the same request id: it is made once.

@@ -68,6 +68,7 @@ func (c *cli) tellAs(code int, problems []document.Problem) error {
 			c.problems.all = append(c.problems.all, p)
 		case i >= problemsShownMax:
 		case c.problems.format == problemsGitHub:
+			c.problems.annotated = c.problems.annotated || !p.Warning
 			fmt.Fprintln(c.stderr, workflowCommand(p))
 		default:
 			fmt.Fprintln(c.stderr, p)

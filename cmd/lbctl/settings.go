@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"lbd/cluster/state"
 	"lbd/cmd/lbctl/document"
@@ -73,7 +74,7 @@ changes the settings at the same moment nothing is stored (exit 6).
 
 "lbctl explain cluster_settings" lists the fields. Where a document holds cluster_settings its next apply makes them as it says.`,
 		Example: `  lbctl cluster settings set allow_loopback_backends=true
-  lbctl cluster settings set backup.schedule=6h backup.directory=/var/backups/lbd state_bytes=`,
+  lbctl cluster settings set backup.schedule=6h backup.directory=/var/lib/lbd-backups state_bytes=`,
 		Args: cobra.MinimumNArgs(1),
 		RunE: c.does(func(ctx context.Context, args []string) error {
 			if err := checkWait(wait, header.ValidateOnly); err != nil {
@@ -182,4 +183,40 @@ func clearField(set *lbdv1.ClusterSettings, path string) error {
 		m = m.Mutable(field).Message()
 	}
 	return nil
+}
+
+// settingsLost warns of settings that somebody has set and that go back to their defaults because the documents leave them out.
+func settingsLost(doc *lbdv1.Document, changes []*lbdv1.Change) []*lbdv1.Violation {
+	set := doc.GetClusterSettings()
+	var lost []string
+	for _, ch := range changes {
+		if state.Kind(ch.GetKind()) != state.ClusterSettings || set == nil {
+			continue
+		}
+		for _, f := range ch.GetFields() {
+			path, _, _ := strings.Cut(f.GetPath(), "[")
+			if f.GetBefore() != "" && f.GetAfter() == "" && !isSet(set.ProtoReflect(), path) {
+				lost = append(lost, fmt.Sprintf("`%s` (%s)", f.GetPath(), f.GetBefore()))
+			}
+		}
+	}
+	if lost == nil {
+		return nil
+	}
+	return []*lbdv1.Violation{{
+		Severity: lbdv1.Severity_SEVERITY_WARNING,
+		Field:    state.Key{Kind: state.ClusterSettings}.Field(),
+		Description: fmt.Sprintf("what the document leaves out gets its default, and was something else: %s; name it, or change single settings by `lbctl cluster settings set`",
+			strings.Join(lost, ", ")),
+	}}
+}
+
+// isSet tells whether a message, or one inside of it behind a dot, says something for a field.
+func isSet(m protoreflect.Message, path string) bool {
+	name, rest, inside := strings.Cut(path, ".")
+	field := m.Descriptor().Fields().ByTextName(name)
+	if field == nil || !m.Has(field) {
+		return false
+	}
+	return !inside || field.Message() == nil || field.IsList() || isSet(m.Get(field).Message(), rest)
 }

@@ -166,12 +166,12 @@ func (a *appliance) tellHealth(pool string, b backend) {
 	a.log.Info("backend changed", "pool", pool, "backend", b.address, "state", status.State.String(), "err", status.LastError)
 }
 
-// followNames gives pools the addresses that their backends' names have now.
+// followNames gives pools the addresses that their backends' names have now, and takes away those that are this node itself by now.
 func (a *appliance) followNames() {
 	defer a.survive("following the names of backends")
 	moved := map[string]bool{}
 	for name, p := range a.current.pools {
-		if p.named && !slices.EqualFunc(a.current.placesOf(p, a.resolver), p.backends, backend.samePlace) {
+		if !slices.EqualFunc(a.current.placesOf(p, a.resolver), p.backends, backend.samePlace) {
 			moved[name] = true
 		}
 	}
@@ -187,6 +187,7 @@ func (a *appliance) followNames() {
 		a.keep(a.current)
 		return
 	}
+	a.tellCircles(next, moved)
 	for name := range moved {
 		a.events.add("backend_resolved", "pools/"+name, placesText(next.pools[name].backends))
 	}

@@ -46,6 +46,7 @@ type backupKeeper struct {
 
 	started time.Time
 	tried   time.Time // the last attempt, if that failed
+	blocked bool      // the directory was found to take nothing
 
 	succeeded atomic.Int64 // when the newest backup was made, in seconds since 1970; 0: none is known
 	failures  atomic.Int64
@@ -71,11 +72,15 @@ func (k *backupKeeper) run(ctx context.Context) {
 			last = k.newest(settings)
 			k.tried = time.Time{}
 			k.clear()
+			k.probe(settings)
 		}
 		select {
 		case <-ctx.Done():
 			return
 		case <-next:
+			continue
+		case <-k.probeAgain():
+			k.probe(settings)
 			continue
 		case <-k.wait(settings, last):
 		}
@@ -184,6 +189,7 @@ func (k *backupKeeper) make(settings *lbdv1.BackupSettings) (time.Time, error) {
 		return now, err
 	}
 	k.succeeded.Store(now.Unix())
+	k.blocked = false
 	k.clear()
 	k.tell("backup_made", filepath.Base(path), fmt.Sprintf("revision %d, %d bytes", info.GetRevision(), info.GetBytes()))
 	k.log.Info("backup made", "file", path, "revision", info.GetRevision(), "bytes", info.GetBytes())
@@ -228,6 +234,36 @@ func (k *backupKeeper) fail(settings *lbdv1.BackupSettings, err error) {
 	k.mu.Unlock()
 	k.tell("backup_failed", "cluster_settings", err.Error())
 	k.log.Error("backup failed: it is tried again", "directory", settings.GetDirectory(), "after", backupRetry, "err", err)
+}
+
+// probe finds out at once whether the directory takes files, not only when the first backup is due.
+func (k *backupKeeper) probe(settings *lbdv1.BackupSettings) {
+	was := k.blocked
+	k.blocked = false
+	if settings == nil {
+		return
+	}
+	err := backupFault(settings.GetDirectory())
+	switch {
+	case err == nil && was:
+		k.clear()
+	case err != nil:
+		k.blocked = true
+		k.mu.Lock()
+		k.fault = fmt.Sprintf("no backup can be written to %s: %v", settings.GetDirectory(), err)
+		k.mu.Unlock()
+	}
+	if err != nil && !was {
+		k.log.Warn("no backup can be written: it is tried again", "directory", settings.GetDirectory(), "after", backupRetry, "err", err)
+	}
+}
+
+// probeAgain fires when a directory that took nothing is to be tried again.
+func (k *backupKeeper) probeAgain() <-chan time.Time {
+	if !k.blocked {
+		return nil
+	}
+	return time.After(backupRetry)
 }
 
 func (k *backupKeeper) clear() {

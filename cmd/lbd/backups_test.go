@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -223,6 +224,37 @@ func TestBackupsThatFail(t *testing.T) {
 		wantBackups(t, "made", r.after(t, 10*time.Minute), "01 00:20")
 		if p := r.problems(); len(p) > 0 || r.succeeded.Load() == 0 {
 			t.Errorf("problems %q", p)
+		}
+	})
+}
+
+// TestBackupsNowhere: a directory that takes no file is told at once, not when the first backup is due, until it takes one.
+func TestBackupsNowhere(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "file", "backups")
+	if err := os.WriteFile(filepath.Dir(dir), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := backupFault(dir); !errors.Is(err, syscall.ENOTDIR) {
+		t.Errorf("below a file: %v", err)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		r := newBackupRig(t, dir)
+		r.kept.set(t, "leader", r.settings("23:59"))
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if p := r.problems(); len(p) != 1 || !strings.Contains(p[0], "no backup can be written to "+dir+": ") {
+			t.Errorf("problems %q", p)
+		}
+		if err := os.Remove(filepath.Dir(dir)); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(backupRetry)
+		synctest.Wait()
+		if p := r.problems(); len(p) > 0 {
+			t.Errorf("problems of a directory that can be made: %q", p)
+		}
+		if left, _ := os.ReadDir(filepath.Dir(filepath.Dir(dir))); len(left) > 0 {
+			t.Errorf("left behind: %v", left)
 		}
 	})
 }

@@ -117,14 +117,16 @@ func (c *compiled) places() []netip.AddrPort {
 }
 
 // places are where a listener is.
-func (l listener) places() []netip.AddrPort {
+func (l listener) places() []netip.AddrPort { return listenPlaces(l.config.Addresses) }
+
+func listenPlaces(addresses []string) []netip.AddrPort {
 	var all []netip.AddrPort
-	for _, address := range l.config.Addresses {
+	for _, address := range addresses {
 		if strings.HasPrefix(address, ":") {
 			address = "[::]" + address
 		}
 		if p, err := netip.ParseAddrPort(address); err == nil && p.Port() != 0 {
-			all = append(all, netip.AddrPortFrom(p.Addr().Unmap(), p.Port()))
+			all = append(all, unzoned(p))
 		}
 	}
 	return all

@@ -127,6 +127,18 @@ func (c *compiled) members(p pool, r *resolver, overrides map[string]override) [
 	return all
 }
 
+// tellCircles tells of backends that are left out because this node itself is at their address, once.
+func (a *appliance) tellCircles(next *compiled, pools map[string]bool) {
+	for name := range pools {
+		for _, b := range next.pools[name].backends {
+			if _, literal := parseLiteral(b.address); !literal || b.dial.IsValid() || slices.ContainsFunc(a.current.pools[name].backends, b.samePlace) {
+				continue
+			}
+			a.log.Warn("a backend takes no requests", "pool", name, "backend", b.address, "err", errCircles)
+		}
+	}
+}
+
 // placesOf are where a pool's backends are now, and their shares.
 func (c *compiled) placesOf(p pool, r *resolver) []backend {
 	var all []backend

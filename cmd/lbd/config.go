@@ -38,6 +38,8 @@ type config struct {
 
 	logLevel slog.Level
 
+	localAdmin bool // whatever cluster_settings.local_admin says
+
 	sealKey string // where the sealing keys are from; empty: seal.key in the data directory
 }
 
@@ -47,8 +49,8 @@ type flags struct {
 
 	control, advertise, auditSyslog string
 
-	dev    bool
-	listen []string
+	dev, localAdmin bool
+	listen          []string
 
 	accessLog, accessLogFormat string
 	serveRevision              int64
@@ -100,15 +102,16 @@ func (f *flags) register(c *cobra.Command) {
 	c.Flags().StringVar(&f.auditSyslog, "audit-syslog", "", "PATH of a syslog socket that gets a copy of each refused call, for example /dev/log")
 	c.Flags().StringVar(&f.accessLog, "access-log", "off", "stdout, off or PATH; a file that is moved away is opened anew within a second")
 	c.Flags().StringVar(&f.accessLogFormat, "access-log-format", "json", "json, common or combined")
-	c.Flags().StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error: how much the node's own log (stderr) says; `lbctl logs --level` changes it while the node runs")
+	c.Flags().StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error: how much the node's own log (stderr) says; lbctl logs --level changes it while the node runs")
 	c.Flags().StringVar(&f.sealKey, "seal-key", "", "where the sealing keys are from: file:PATH, credential:NAME (systemd's) or command:CMD, which prints them (default: seal.key in the data directory)")
+	c.Flags().BoolVar(&f.localAdmin, "local-admin", false, "the control socket's users are admins whatever cluster_settings.local_admin says: the way back in where nobody has an admin's token any more")
 	c.Flags().Int64Var(&f.serveRevision, "serve-revision", 0, "serve this revision until a newer one than the newest is applied: the way out where the newest does harm")
 }
 
 // fromEnvironment fills in what the command line does not say. It tells all that is wrong with it.
 func (f *flags) fromEnvironment(c *cobra.Command, lookup func(string) (string, bool)) error {
 	var errs []error
-	for _, name := range []string{"data-dir", "node", "dev", "listen", "control", "advertise", "metrics", "audit-syslog", "access-log", "access-log-format", "log-level", "seal-key", "serve-revision"} {
+	for _, name := range []string{"data-dir", "node", "dev", "listen", "control", "advertise", "metrics", "audit-syslog", "access-log", "access-log-format", "log-level", "seal-key", "local-admin", "serve-revision"} {
 		key := "LBD_" + strings.ToUpper(strings.ReplaceAll(name, "-", "_"))
 		value, ok := lookup(key)
 		if !ok || c.Flags().Changed(name) {
@@ -131,7 +134,7 @@ func (f *flags) fromEnvironment(c *cobra.Command, lookup func(string) (string, b
 func (f *flags) config() (config, error) {
 	cfg := config{
 		dev: f.dev, node: f.node, listen: map[string]string{}, metrics: f.metrics, grace: graceDefault,
-		auditSyslog: f.auditSyslog, sealKey: f.sealKey,
+		auditSyslog: f.auditSyslog, sealKey: f.sealKey, localAdmin: f.localAdmin,
 	}
 	if cfg.dev {
 		cfg.grace = 0

@@ -6,9 +6,12 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"lbd/cluster"
 	"lbd/cluster/journal"
@@ -22,8 +25,10 @@ type control struct {
 	endpoint  string
 	authority *authority // nil: nobody is shown a certificate
 	journal   *journal.Journal
-	stop      context.CancelFunc
-	done      sync.WaitGroup
+	// advertised is where --advertise leads; nil: not known yet, or it is nowhere else.
+	advertised atomic.Pointer[[]netip.AddrPort]
+	stop       context.CancelFunc
+	done       sync.WaitGroup
 }
 
 // openControl binds the control port, so that a second lbd ends before it takes a connection. Of port 0, the configuration says then
@@ -58,13 +63,53 @@ func (c *control) begin(ctx context.Context, cfg config, node *cluster.Node, k k
 	ctx, c.stop = context.WithCancel(ctx)
 	c.authority = newAuthority(node, k, log, cfg.certificateNames(c.endpoint))
 	c.done.Go(func() { c.authority.run(ctx) })
+	c.done.Go(func() { c.locate(ctx, cfg.advertise, net.DefaultResolver.LookupNetIP) })
+}
+
+// locate finds out where an advertised address leads, again and again if it is a name, until ctx ends: no backend may be there.
+func (c *control) locate(ctx context.Context, advertised string, lookup lookupFunc) {
+	q, ok := parseQuestion(advertised)
+	if at, literal := parseLiteral(advertised); literal {
+		c.advertised.Store(&[]netip.AddrPort{unzoned(at)})
+		return
+	}
+	for ok {
+		wait := resolveRetry
+		asked, cancel := context.WithTimeout(ctx, resolveTimeout)
+		ips, err := lookup(asked, "ip", q.host)
+		cancel()
+		if err == nil {
+			var all []netip.AddrPort
+			for _, ip := range ips {
+				all = append(all, unzoned(netip.AddrPortFrom(ip, q.port)))
+			}
+			c.advertised.Store(&all)
+			wait = resolveInterval
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(wait):
+		}
+	}
+}
+
+// reached is where others reach the control port, as far as that is known.
+func (c *control) reached() []port {
+	var all []port
+	if at := c.advertised.Load(); at != nil {
+		for _, at := range *at {
+			all = append(all, port{"the control port", at})
+		}
+	}
+	return all
 }
 
 // serve answers on the socket, and on the port.
 func (c *control) serve(cfg config, node *cluster.Node, k keys, a *appliance, log *slog.Logger) (*rpc.Server, error) {
 	conf := rpc.Config{
-		Socket: cfg.socket, SocketGroup: cfg.socketGroup(), Node: cfg.node, Build: buildProto(),
-		Store: node, Keys: k, Observer: a, Places: a, Logger: log,
+		Socket: cfg.socket, SocketGroup: cfg.socketGroup(), LocalAdmin: cfg.localAdmin, Node: cfg.node, Build: buildProto(),
+		Store: node, Keys: k, Observer: a, Places: a, BackupFault: backupFault, Logger: log,
 	}
 	if c.journal != nil {
 		conf.Journal = c.journal

@@ -67,7 +67,7 @@ func (a *appliance) writeFlags(_ context.Context, w io.Writer) error {
 	}
 	return writeJSON(w, map[string]any{
 		"data_dir": c.dataDir, "socket": c.socket, "node": c.node, "dev": c.dev, "listen": c.listen, "metrics": c.metrics,
-		"control": c.control, "advertise": c.advertise, "audit_syslog": c.auditSyslog, "access_log": c.accessLog,
+		"local_admin": c.localAdmin, "control": c.control, "advertise": c.advertise, "audit_syslog": c.auditSyslog, "access_log": c.accessLog,
 		"serve_revision": c.serveRevision, "seal_key": source.String(), "log_level": strings.ToLower(a.LogLevel().String()),
 	})
 }

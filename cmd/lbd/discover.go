@@ -189,18 +189,15 @@ func (r rules) inside(owner string, ip netip.Addr) bool {
 	return !limited || slices.ContainsFunc(bounds, func(p netip.Prefix) bool { return p.Contains(ip) })
 }
 
-// covers reports whether what is bound to an address answers at another.
+// covers reports whether what is bound to an address answers at another. A zone says by which link an address is reached, and not
+// whose it is.
 func covers(bound, at netip.AddrPort, local func(netip.Addr) bool) bool {
+	bound, at = unzoned(bound), unzoned(at)
 	return bound.Port() == at.Port() && (bound.Addr() == at.Addr() || bound.Addr().IsUnspecified() && (at.Addr().IsLoopback() || local(at.Addr())))
 }
 
-// isLocal asks the kernel each time: addresses move between machines.
-func isLocal(ip netip.Addr) bool {
-	all, err := net.InterfaceAddrs()
-	return err == nil && slices.ContainsFunc(all, func(a net.Addr) bool {
-		p, err := netip.ParsePrefix(a.String())
-		return err == nil && p.Addr() == ip
-	})
+func unzoned(p netip.AddrPort) netip.AddrPort {
+	return netip.AddrPortFrom(p.Addr().Unmap().WithZone(""), p.Port())
 }
 
 // allowed leaves out what the rules forbid the pools of an owner.

@@ -194,6 +194,7 @@ func texts(addresses []net.Addr) []string {
 func (a *appliance) problems(progress rpc.Progress, s *lbdv1.SystemServiceGetStatusResponse) []string {
 	out := append(a.node.Problems(), a.control.problems()...)
 	out = append(out, a.backups.problems()...)
+	out = append(out, a.adminProblems(time.Now())...)
 	if !progress.Serving {
 		out = append(out, "this node is stopping: requests under way end, it takes no new connections")
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"slices"
 
 	lbdv1 "lbd/proto/lbd/v1"
 )
@@ -15,66 +16,66 @@ type port struct {
 	at   netip.AddrPort
 }
 
-// ownPorts are those that the command line names. An address without a host is all of the machine's.
-func (c *config) ownPorts() []port {
-	var all []port
-	for _, p := range []struct{ what, address string }{{"the control port", c.control}, {"the control port", c.advertise}, {"the metrics port", c.metrics}} {
-		for _, at := range addressesOf(p.address) {
-			all = append(all, port{p.what, at})
-		}
+// portsOf are where a socket answers: its own address, and those of this machine if that is unspecified.
+func portsOf(what string, bound net.Listener) []port {
+	if bound == nil {
+		return nil
 	}
-	return all
+	at, ok := bound.Addr().(*net.TCPAddr)
+	if !ok {
+		return nil
+	}
+	return []port{{what, unzoned(at.AddrPort())}}
 }
 
-// addressesOf are where "host:port" is on this machine; nowhere for what is no such address.
-func addressesOf(address string) []netip.AddrPort {
-	host, service, err := net.SplitHostPort(address)
-	if err != nil {
-		return nil
+// ownPorts are the node's beside those of its listeners.
+func (a *appliance) ownPorts() []port {
+	if a.control == nil {
+		return a.ports
 	}
-	n, err := net.LookupPort("tcp", service)
-	if err != nil {
-		return nil
-	}
-	switch ip, err := netip.ParseAddr(host); {
-	case err == nil:
-		return []netip.AddrPort{netip.AddrPortFrom(ip.Unmap().WithZone(""), uint16(n))}
-	case host == "":
-		return []netip.AddrPort{netip.AddrPortFrom(netip.IPv6Unspecified(), uint16(n))}
-	case host == "localhost":
-		return []netip.AddrPort{netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), uint16(n)), netip.AddrPortFrom(netip.IPv6Loopback(), uint16(n))}
-	}
-	return nil
+	return slices.Concat(a.ports, a.control.reached())
 }
 
 // rules are where the backends of what is compiled may be.
 func (a *appliance) rules(c *compiled) rules {
 	own := c.places()
-	for _, p := range a.ports {
+	for _, p := range a.ownPorts() {
 		own = append(own, p.at)
 	}
 	return rules{Settings: c.settings, own: own, bounds: c.bounds}
 }
 
-// Taken says what of this node listens at an address, and the listener's name if it is one; empty: nothing.
-func (a *appliance) Taken(at netip.AddrPort) (what, listener string) {
-	for _, p := range a.ports {
-		if covers(p.at, at, isLocal) {
-			return p.what, ""
+// Taken says what of this node is at an address when its listeners have the given addresses, which --listen overrules: also the
+// listener's name if it is one; empty: nothing.
+func (a *appliance) Taken(listeners map[string][]string) func(at netip.AddrPort) (what, listener string) {
+	ports, bound := a.ownPorts(), map[string][]netip.AddrPort{}
+	for name, addresses := range listeners {
+		if override := a.cfg.listen[name]; override != "" {
+			addresses = []string{override}
 		}
+		bound[name] = listenPlaces(addresses)
 	}
-	view := a.view.Load()
-	if view == nil {
-		return "", ""
-	}
-	for name, l := range view.listeners { // a large change asks this for each of its backends
-		for _, bound := range l.places() {
-			if covers(bound, at, isLocal) {
+	return func(at netip.AddrPort) (what, listener string) {
+		for _, p := range ports {
+			if covers(p.at, at, isLocal) {
+				return p.what, ""
+			}
+		}
+		for name, places := range bound {
+			if slices.ContainsFunc(places, func(p netip.AddrPort) bool { return covers(p, at, isLocal) }) {
 				return "listener `" + name + "`", name
 			}
 		}
+		return "", ""
 	}
-	return "", ""
+}
+
+// dialCheck opens a health check's connection, where one may lead.
+func (a *appliance) dialCheck(ctx context.Context, network, address string) (net.Conn, error) {
+	if err := a.resolver.checkDial(address); err != nil {
+		return nil, err
+	}
+	return (&net.Dialer{KeepAlive: -1}).DialContext(ctx, network, address) // it lasts milliseconds
 }
 
 // LookupBackend asks DNS once where a backend's address leads.

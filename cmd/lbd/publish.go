@@ -52,6 +52,7 @@ func (a *appliance) publish() {
 	if len(affected) > 0 || next.settings != a.current.settings || touches(touched, state.Listeners) {
 		a.resolver.keep(next.questions(), a.rules(next))
 		next.findMembers(affected, a.resolver)
+		a.tellCircles(next, affected)
 		a.prober.Set(next.checks())
 	}
 	clock.ended("resolve")

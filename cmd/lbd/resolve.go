@@ -26,6 +26,7 @@ const (
 
 var (
 	errNoAddress = errors.New("the name has no address")
+	errCircles   = errors.New("a listener of this node or another port of its own is there: requests would go in circles")
 	errForbidden = errors.New("the name leads where no backend may be (cluster_settings, the owner's bounds, or a listener of this node or another port of its own)")
 )
 
@@ -121,7 +122,9 @@ func (r *resolver) keep(addresses map[string]bool, rules rules) {
 	r.mu.Lock()
 	rules.local = r.local
 	ruled := !r.rules.same(rules)
-	r.rules = rules
+	if r.rules = rules; ruled {
+		r.wake() // of IP addresses it is known already
+	}
 	gone := map[question][]discovered{}
 	for a, n := range r.names {
 		if !addresses[a] {
@@ -240,13 +243,16 @@ func (r *resolver) tellLeft(n *resolved, found, good []discovered) {
 	n.left = left
 }
 
-// address is where a backend answers now; the zero value if its name has never been resolved.
+// address is where a backend answers now; the zero value if its name has never been resolved, or it is this node itself.
 func (r *resolver) address(a string) netip.AddrPort {
-	if ap, ok := parseLiteral(a); ok {
-		return ap
-	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if ap, ok := parseLiteral(a); ok {
+		if r.rules.circles(ap) {
+			return netip.AddrPort{}
+		}
+		return ap
+	}
 	if n := r.names[a]; n != nil && len(n.found) > 0 {
 		return n.found[0].addr
 	}
@@ -256,6 +262,20 @@ func (r *resolver) address(a string) netip.AddrPort {
 func parseLiteral(a string) (netip.AddrPort, bool) {
 	ap, err := netip.ParseAddrPort(a)
 	return ap, err == nil
+}
+
+// checkDial refuses to ask whether it is alive what is no backend: this node itself, and what DNS has not led to by the rules.
+func (r *resolver) checkDial(address string) error {
+	at, ok := parseLiteral(address)
+	if !ok {
+		return errNoAddress
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.rules.circles(at) {
+		return errCircles
+	}
+	return nil
 }
 
 // problem says why a backend's name has no address; empty if it has one.
@@ -268,6 +288,9 @@ func (r *resolver) problem(a string) string {
 func (r *resolver) trouble(a string) (string, time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if ap, ok := parseLiteral(a); ok && r.rules.circles(ap) {
+		return errCircles.Error(), time.Time{}
+	}
 	n := r.names[a]
 	switch {
 	case n == nil || n.err == nil && len(n.found) > 0:

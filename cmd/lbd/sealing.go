@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"slices"
 	"time"
@@ -76,16 +77,25 @@ func (k keys) Rewrap(clusterID string, s state.Secret) ([]byte, error) {
 }
 
 // StageSealKey implements rpc.Sealing.
-func (k keys) StageSealKey(ctx context.Context) error {
-	err := k.ring.Stage(ctx)
-	if errors.Is(err, seal.ErrNotWritable) {
+func (k keys) StageSealKey(ctx context.Context) error { return sealFault(k.ring.Stage(ctx)) }
+
+// RetireSealKey implements rpc.Sealing.
+func (k keys) RetireSealKey(id string) error { return sealFault(k.ring.Retire(id)) }
+
+// sealFault says whose fault it is that the sealing keys cannot be changed.
+func sealFault(err error) error {
+	var file *fs.PathError
+	var rename *os.LinkError
+	switch {
+	case errors.Is(err, seal.ErrNotWritable):
 		return &rpc.SealSourceError{Text: err.Error()}
+	case errors.Is(err, seal.ErrFull):
+		return &rpc.SealFullError{}
+	case errors.As(err, &file) || errors.As(err, &rename):
+		return &rpc.SealDiskError{Err: err}
 	}
 	return err
 }
-
-// RetireSealKey implements rpc.Sealing.
-func (k keys) RetireSealKey(id string) error { return k.ring.Retire(id) }
 
 // SealKeyText implements rpc.Sealing.
 func (k keys) SealKeyText(ids []string) []byte { return k.ring.Sealer().KeyText(ids...) }

@@ -2,6 +2,8 @@ package main
 
 import (
 	"errors"
+	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -143,5 +145,29 @@ func TestSealKeyFlag(t *testing.T) {
 		if want == "" && (err != nil || cfg.sealKey != text) || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
 			t.Errorf("%q: %v, %q", text, err, cfg.sealKey)
 		}
+	}
+}
+
+// TestSealFault: what the disk or the operator has to put right is no fault of lbd.
+func TestSealFault(t *testing.T) {
+	var source *rpc.SealSourceError
+	var full *rpc.SealFullError
+	var disk *rpc.SealDiskError
+	dir := t.TempDir()
+	for _, c := range []struct {
+		err  error
+		want any
+	}{
+		{fmt.Errorf("stage: %w", seal.ErrNotWritable), &source},
+		{fmt.Errorf("stage: %w", seal.ErrFull), &full},
+		{fmt.Errorf("write: %w", os.Rename(filepath.Join(dir, "a"), filepath.Join(dir, "b"))), &disk},
+		{fmt.Errorf("write: %w", os.WriteFile(dir, nil, 0o600)), &disk},
+	} {
+		if got := sealFault(c.err); !errors.As(got, c.want) {
+			t.Errorf("%v becomes %T", c.err, got)
+		}
+	}
+	if got := sealFault(io.EOF); got != io.EOF || sealFault(nil) != nil {
+		t.Errorf("another error becomes %v", got)
 	}
 }

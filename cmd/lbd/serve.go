@@ -34,7 +34,7 @@ import (
 //  5. ready, which the service manager is told, as from then on that the node is alive; follow changes until a signal
 //  6. drain, and close in reverse
 func serve(ctx context.Context, cfg config) (err error) {
-	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
+	ctx, stop := signal.NotifyContext(ctx, endSignals(cfg.dev)...)
 	defer stop()
 	own := newOwnLog(cfg.logLevel, os.Stderr)
 	log := own.Logger
@@ -71,6 +71,7 @@ func serve(ctx context.Context, cfg config) (err error) {
 	}
 	defer a.close()
 	a.own, a.control = own, control
+	a.ports = slices.Concat(portsOf("the control port", control.listener), portsOf("the metrics port", metrics.listener))
 	a.backups = a.newBackupKeeper()
 	a.begin()
 	if err := a.startError(); err != nil {
@@ -84,6 +85,7 @@ func serve(ctx context.Context, cfg config) (err error) {
 	defer closeWith(&err, server.Close)
 	metrics.serve(a, server, control.authority)
 
+	log.Info("the control socket takes calls", "socket", cfg.socket)
 	fmt.Fprintf(os.Stderr, "lbd ready revision=%d\n", a.current.revision)
 	manager.ready(a.Progress())
 	a.advise()
@@ -94,11 +96,21 @@ func serve(ctx context.Context, cfg config) (err error) {
 	a.run(ctx)
 	keeper.Wait()
 	manager.stopping()
-	again, ignore := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	again, ignore := signal.NotifyContext(context.Background(), endSignals(cfg.dev)...)
 	defer ignore()
 	stop()
 	a.drain(again)
 	return nil
+}
+
+// endSignals are those that end a node. SIGHUP asks a service to read its files again: there is nothing to read, and so it is ignored; a dev
+// node gets it when its terminal is closed.
+func endSignals(dev bool) []os.Signal {
+	if dev {
+		return []os.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP}
+	}
+	signal.Ignore(syscall.SIGHUP)
+	return []os.Signal{syscall.SIGTERM, syscall.SIGINT}
 }
 
 // closeWith keeps the first error.
@@ -160,7 +172,6 @@ func newAppliance(cfg config, log *slog.Logger, node *cluster.Node, k keys) (*ap
 	terminator := tlsterm.NewTerminator(certificates)
 	a := &appliance{
 		cfg: cfg, log: log, node: node, keys: k,
-		ports:        cfg.ownPorts(),
 		engine:       engine,
 		access:       access,
 		certificates: certificates,
@@ -184,7 +195,7 @@ func newAppliance(cfg config, log *slog.Logger, node *cluster.Node, k keys) (*ap
 	if err != nil {
 		log.Warn("backends count as their checks' start says until they are asked", "err", err)
 	}
-	a.prober = health.New(health.Options{ExplainTLS: tlsterm.ExplainBackendError, Saved: saved})
+	a.prober = health.New(health.Options{Dial: a.dialCheck, ExplainTLS: tlsterm.ExplainBackendError, Saved: saved})
 	return a, nil
 }
 

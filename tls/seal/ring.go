@@ -26,6 +26,9 @@ type Ring struct {
 // ErrNotWritable: the keys come from where only an operator can put another.
 var ErrNotWritable = errors.New("the sealing keys come from where lbd cannot write")
 
+// ErrFull: there are as many sealing keys as there may be.
+var ErrFull = errors.New("there are too many sealing keys: retire one first")
+
 // OpenRing reads the keys from their source. With create a file that is not there is made, with a new key: only for a node that
 // has nothing sealed yet. A missing file is an error that wraps fs.ErrNotExist otherwise.
 func OpenRing(ctx context.Context, source Source, create bool) (*Ring, error) {
@@ -61,7 +64,7 @@ func (r *Ring) Stage(ctx context.Context) error {
 	defer clear(key)
 	next, err := NewSealer(append([][]byte{key}, now.raw()...)...)
 	if err != nil {
-		return fmt.Errorf("stage sealing key: %w: retire one first", err)
+		return fmt.Errorf("%w: %w", ErrFull, err)
 	}
 	return r.replace(next)
 }
@@ -84,7 +87,7 @@ func (r *Ring) readAgain(ctx context.Context, now *Sealer) error {
 	}
 	next, err := NewSealer(keys...)
 	if err != nil {
-		return err
+		return fmt.Errorf("%w: %w", ErrFull, err)
 	}
 	r.sealer.Store(next)
 	return nil

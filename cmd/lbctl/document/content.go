@@ -50,7 +50,7 @@ func (s *Source) ReadContents(readFile func(path string, bytesMax int) ([]byte, 
 			}
 			text, err := readFile(path, contentBytesMax)
 			if err != nil {
-				s.failed(c.at, c.path, fmt.Sprintf("file %s: %v", quote(path), cause(err)))
+				s.failed(c.at, c.path, fmt.Sprintf("file %s: %v", quoteName(from.File, path), cause(err)))
 				continue
 			}
 			if fault := PEMFault(text, path, strings.HasSuffix(c.path, ".key")); fault != "" {
@@ -65,13 +65,21 @@ func (s *Source) ReadContents(readFile func(path string, bytesMax int) ([]byte, 
 				continue
 			}
 			if !ok || text == "" {
-				s.failed(c.at, c.path, fmt.Sprintf("environment variable %s is not set", quote(from.Env)))
+				s.failed(c.at, c.path, fmt.Sprintf("environment variable %s is not set", quoteName(from.Env, from.Env)))
 				continue
 			}
 			s.read[c.path] = "environment variable " + quote(from.Env)
 			c.message.Source = &lbdv1.Content_Inline{Inline: text}
 		}
 	}
+}
+
+// quoteName shows a name as it was looked for, unless what the document has there looks like a content: that may be a key.
+func quoteName(said, name string) string {
+	if len(said) > nameShownBytesMax || strings.ContainsAny(said, "\r\n") || strings.Contains(said, "-----BEGIN") {
+		return fmt.Sprintf("of a name with %d characters (not shown; a content goes under `inline`)", len(said))
+	}
+	return quote(name)
 }
 
 // PEMFault says why a file cannot be a chain, key or bundle at all; empty: it may be one. What is no text could not even be

@@ -269,3 +269,21 @@ func TestJSONPath(t *testing.T) {
 		}
 	}
 }
+
+// TestKeyInPlaceOfItsName: a private key where the name of a file or variable goes is not shown.
+func TestKeyInPlaceOfItsName(t *testing.T) {
+	for said, want := range map[string]string{
+		"/etc/lbd/shop.key":       "`/etc/lbd/shop.key`",
+		strings.Repeat("M", 184):  "of a name with 184 characters (not shown; a content goes under `inline`)",
+		"-----BEGIN PRIVATE KEY":  "of a name with 22 characters (not shown; a content goes under `inline`)",
+		"MIGHAgEA\nMBMGByqGSM49":  "of a name with 21 characters (not shown; a content goes under `inline`)",
+		"SHOP_KEY":                "`SHOP_KEY`",
+		strings.Repeat("/a", 50):  "`" + strings.Repeat("/a", 30) + "…`",
+		strings.Repeat("/a", 51):  "of a name with 102 characters (not shown; a content goes under `inline`)",
+		"a name with spaces.pem ": "`a name with spaces.pem `",
+	} {
+		if got := quoteName(said, said); got != want {
+			t.Errorf("%q is shown as %q, want %q", said, got, want)
+		}
+	}
+}

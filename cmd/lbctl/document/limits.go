@@ -12,4 +12,6 @@ const (
 	mergeDepthMax = 16
 	// quotedRunesMax bounds a word of the document in a message.
 	quotedRunesMax = 60
+	// nameShownBytesMax is the longest name of a file or variable in a message: the shortest private keys are longer.
+	nameShownBytesMax = 100
 )

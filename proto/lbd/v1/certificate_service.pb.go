@@ -154,6 +154,106 @@ func (x *DeleteResponse) GetPurged() int64 {
 	return 0
 }
 
+// PurgeRequest names a certificate that is stored.
+type PurgeRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PurgeRequest) Reset() {
+	*x = PurgeRequest{}
+	mi := &file_lbd_v1_certificate_service_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PurgeRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PurgeRequest) ProtoMessage() {}
+
+func (x *PurgeRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_lbd_v1_certificate_service_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PurgeRequest.ProtoReflect.Descriptor instead.
+func (*PurgeRequest) Descriptor() ([]byte, []int) {
+	return file_lbd_v1_certificate_service_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *PurgeRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+// PurgeResponse says what was done. Revisions that had one of the keys cannot be rolled back to.
+type PurgeResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Copies of keys that were removed from the history.
+	Purged int64 `protobuf:"varint,1,opt,name=purged,proto3" json:"purged,omitempty"`
+	// Copies in the history that stay: they are of the key that the certificate has now.
+	Kept          int64 `protobuf:"varint,2,opt,name=kept,proto3" json:"kept,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PurgeResponse) Reset() {
+	*x = PurgeResponse{}
+	mi := &file_lbd_v1_certificate_service_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PurgeResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PurgeResponse) ProtoMessage() {}
+
+func (x *PurgeResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_lbd_v1_certificate_service_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PurgeResponse.ProtoReflect.Descriptor instead.
+func (*PurgeResponse) Descriptor() ([]byte, []int) {
+	return file_lbd_v1_certificate_service_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *PurgeResponse) GetPurged() int64 {
+	if x != nil {
+		return x.Purged
+	}
+	return 0
+}
+
+func (x *PurgeResponse) GetKept() int64 {
+	if x != nil {
+		return x.Kept
+	}
+	return 0
+}
+
 // RotateRequest holds the new content.
 type RotateRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -175,7 +275,7 @@ type RotateRequest struct {
 
 func (x *RotateRequest) Reset() {
 	*x = RotateRequest{}
-	mi := &file_lbd_v1_certificate_service_proto_msgTypes[2]
+	mi := &file_lbd_v1_certificate_service_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -187,7 +287,7 @@ func (x *RotateRequest) String() string {
 func (*RotateRequest) ProtoMessage() {}
 
 func (x *RotateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_v1_certificate_service_proto_msgTypes[2]
+	mi := &file_lbd_v1_certificate_service_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -200,7 +300,7 @@ func (x *RotateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RotateRequest.ProtoReflect.Descriptor instead.
 func (*RotateRequest) Descriptor() ([]byte, []int) {
-	return file_lbd_v1_certificate_service_proto_rawDescGZIP(), []int{2}
+	return file_lbd_v1_certificate_service_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *RotateRequest) GetName() string {
@@ -271,7 +371,7 @@ type RotateResponse struct {
 
 func (x *RotateResponse) Reset() {
 	*x = RotateResponse{}
-	mi := &file_lbd_v1_certificate_service_proto_msgTypes[3]
+	mi := &file_lbd_v1_certificate_service_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -283,7 +383,7 @@ func (x *RotateResponse) String() string {
 func (*RotateResponse) ProtoMessage() {}
 
 func (x *RotateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_v1_certificate_service_proto_msgTypes[3]
+	mi := &file_lbd_v1_certificate_service_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -296,7 +396,7 @@ func (x *RotateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RotateResponse.ProtoReflect.Descriptor instead.
 func (*RotateResponse) Descriptor() ([]byte, []int) {
-	return file_lbd_v1_certificate_service_proto_rawDescGZIP(), []int{3}
+	return file_lbd_v1_certificate_service_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *RotateResponse) GetRevision() int64 {
@@ -331,7 +431,7 @@ type CertificateServiceGetStatusRequest struct {
 
 func (x *CertificateServiceGetStatusRequest) Reset() {
 	*x = CertificateServiceGetStatusRequest{}
-	mi := &file_lbd_v1_certificate_service_proto_msgTypes[4]
+	mi := &file_lbd_v1_certificate_service_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -343,7 +443,7 @@ func (x *CertificateServiceGetStatusRequest) String() string {
 func (*CertificateServiceGetStatusRequest) ProtoMessage() {}
 
 func (x *CertificateServiceGetStatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_v1_certificate_service_proto_msgTypes[4]
+	mi := &file_lbd_v1_certificate_service_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -356,7 +456,7 @@ func (x *CertificateServiceGetStatusRequest) ProtoReflect() protoreflect.Message
 
 // Deprecated: Use CertificateServiceGetStatusRequest.ProtoReflect.Descriptor instead.
 func (*CertificateServiceGetStatusRequest) Descriptor() ([]byte, []int) {
-	return file_lbd_v1_certificate_service_proto_rawDescGZIP(), []int{4}
+	return file_lbd_v1_certificate_service_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *CertificateServiceGetStatusRequest) GetName() string {
@@ -376,7 +476,7 @@ type CertificateServiceGetStatusResponse struct {
 
 func (x *CertificateServiceGetStatusResponse) Reset() {
 	*x = CertificateServiceGetStatusResponse{}
-	mi := &file_lbd_v1_certificate_service_proto_msgTypes[5]
+	mi := &file_lbd_v1_certificate_service_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -388,7 +488,7 @@ func (x *CertificateServiceGetStatusResponse) String() string {
 func (*CertificateServiceGetStatusResponse) ProtoMessage() {}
 
 func (x *CertificateServiceGetStatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_v1_certificate_service_proto_msgTypes[5]
+	mi := &file_lbd_v1_certificate_service_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -401,7 +501,7 @@ func (x *CertificateServiceGetStatusResponse) ProtoReflect() protoreflect.Messag
 
 // Deprecated: Use CertificateServiceGetStatusResponse.ProtoReflect.Descriptor instead.
 func (*CertificateServiceGetStatusResponse) Descriptor() ([]byte, []int) {
-	return file_lbd_v1_certificate_service_proto_rawDescGZIP(), []int{5}
+	return file_lbd_v1_certificate_service_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *CertificateServiceGetStatusResponse) GetCertificates() []*CertificateStatus {
@@ -440,7 +540,7 @@ type CertificateStatus struct {
 
 func (x *CertificateStatus) Reset() {
 	*x = CertificateStatus{}
-	mi := &file_lbd_v1_certificate_service_proto_msgTypes[6]
+	mi := &file_lbd_v1_certificate_service_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -452,7 +552,7 @@ func (x *CertificateStatus) String() string {
 func (*CertificateStatus) ProtoMessage() {}
 
 func (x *CertificateStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_v1_certificate_service_proto_msgTypes[6]
+	mi := &file_lbd_v1_certificate_service_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -465,7 +565,7 @@ func (x *CertificateStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CertificateStatus.ProtoReflect.Descriptor instead.
 func (*CertificateStatus) Descriptor() ([]byte, []int) {
-	return file_lbd_v1_certificate_service_proto_rawDescGZIP(), []int{6}
+	return file_lbd_v1_certificate_service_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *CertificateStatus) GetName() string {
@@ -580,7 +680,12 @@ const file_lbd_v1_certificate_service_proto_rawDesc = "" +
 	"\x0eDeleteResponse\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x03R\brevision\x12-\n" +
 	"\bwarnings\x18\x02 \x03(\v2\x11.lbd.v1.ViolationR\bwarnings\x12\x16\n" +
-	"\x06purged\x18\x03 \x01(\x03R\x06purged\"\xe5\x01\n" +
+	"\x06purged\x18\x03 \x01(\x03R\x06purged\"\"\n" +
+	"\fPurgeRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\";\n" +
+	"\rPurgeResponse\x12\x16\n" +
+	"\x06purged\x18\x01 \x01(\x03R\x06purged\x12\x12\n" +
+	"\x04kept\x18\x02 \x01(\x03R\x04kept\"\xe5\x01\n" +
 	"\rRotateRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1b\n" +
 	"\tchain_pem\x18\x02 \x01(\tR\bchainPem\x12\x17\n" +
@@ -616,11 +721,12 @@ const file_lbd_v1_certificate_service_proto_rawDesc = "" +
 	"\tlisteners\x18\f \x03(\tR\tlisteners\x12\x1f\n" +
 	"\vshadowed_by\x18\r \x03(\tR\n" +
 	"shadowedBy\x12-\n" +
-	"\x12managed_externally\x18\x0e \x01(\bR\x11managedExternally2\x8a\x02\n" +
+	"\x12managed_externally\x18\x0e \x01(\bR\x11managedExternally2\xca\x02\n" +
 	"\x12CertificateService\x12A\n" +
 	"\x06Rotate\x12\x15.lbd.v1.RotateRequest\x1a\x16.lbd.v1.RotateResponse\"\b\xe2\xe0\x18\x04\b\x03\x10\x02\x12n\n" +
 	"\tGetStatus\x12*.lbd.v1.CertificateServiceGetStatusRequest\x1a+.lbd.v1.CertificateServiceGetStatusResponse\"\b\xe2\xe0\x18\x04\b\x01\x10\x01\x12A\n" +
-	"\x06Delete\x12\x15.lbd.v1.DeleteRequest\x1a\x16.lbd.v1.DeleteResponse\"\b\xe2\xe0\x18\x04\b\x03\x10\x02B\x18Z\x16lbd/proto/lbd/v1;lbdv1b\x06proto3"
+	"\x06Delete\x12\x15.lbd.v1.DeleteRequest\x1a\x16.lbd.v1.DeleteResponse\"\b\xe2\xe0\x18\x04\b\x03\x10\x02\x12>\n" +
+	"\x05Purge\x12\x14.lbd.v1.PurgeRequest\x1a\x15.lbd.v1.PurgeResponse\"\b\xe2\xe0\x18\x04\b\x03\x10\x02B\x18Z\x16lbd/proto/lbd/v1;lbdv1b\x06proto3"
 
 var (
 	file_lbd_v1_certificate_service_proto_rawDescOnce sync.Once
@@ -634,36 +740,40 @@ func file_lbd_v1_certificate_service_proto_rawDescGZIP() []byte {
 	return file_lbd_v1_certificate_service_proto_rawDescData
 }
 
-var file_lbd_v1_certificate_service_proto_msgTypes = make([]protoimpl.MessageInfo, 7)
+var file_lbd_v1_certificate_service_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
 var file_lbd_v1_certificate_service_proto_goTypes = []any{
 	(*DeleteRequest)(nil),                       // 0: lbd.v1.DeleteRequest
 	(*DeleteResponse)(nil),                      // 1: lbd.v1.DeleteResponse
-	(*RotateRequest)(nil),                       // 2: lbd.v1.RotateRequest
-	(*RotateResponse)(nil),                      // 3: lbd.v1.RotateResponse
-	(*CertificateServiceGetStatusRequest)(nil),  // 4: lbd.v1.CertificateServiceGetStatusRequest
-	(*CertificateServiceGetStatusResponse)(nil), // 5: lbd.v1.CertificateServiceGetStatusResponse
-	(*CertificateStatus)(nil),                   // 6: lbd.v1.CertificateStatus
-	(*Violation)(nil),                           // 7: lbd.v1.Violation
-	(*timestamppb.Timestamp)(nil),               // 8: google.protobuf.Timestamp
+	(*PurgeRequest)(nil),                        // 2: lbd.v1.PurgeRequest
+	(*PurgeResponse)(nil),                       // 3: lbd.v1.PurgeResponse
+	(*RotateRequest)(nil),                       // 4: lbd.v1.RotateRequest
+	(*RotateResponse)(nil),                      // 5: lbd.v1.RotateResponse
+	(*CertificateServiceGetStatusRequest)(nil),  // 6: lbd.v1.CertificateServiceGetStatusRequest
+	(*CertificateServiceGetStatusResponse)(nil), // 7: lbd.v1.CertificateServiceGetStatusResponse
+	(*CertificateStatus)(nil),                   // 8: lbd.v1.CertificateStatus
+	(*Violation)(nil),                           // 9: lbd.v1.Violation
+	(*timestamppb.Timestamp)(nil),               // 10: google.protobuf.Timestamp
 }
 var file_lbd_v1_certificate_service_proto_depIdxs = []int32{
-	7, // 0: lbd.v1.DeleteResponse.warnings:type_name -> lbd.v1.Violation
-	6, // 1: lbd.v1.RotateResponse.certificate:type_name -> lbd.v1.CertificateStatus
-	7, // 2: lbd.v1.RotateResponse.warnings:type_name -> lbd.v1.Violation
-	6, // 3: lbd.v1.CertificateServiceGetStatusResponse.certificates:type_name -> lbd.v1.CertificateStatus
-	8, // 4: lbd.v1.CertificateStatus.not_before:type_name -> google.protobuf.Timestamp
-	8, // 5: lbd.v1.CertificateStatus.not_after:type_name -> google.protobuf.Timestamp
-	2, // 6: lbd.v1.CertificateService.Rotate:input_type -> lbd.v1.RotateRequest
-	4, // 7: lbd.v1.CertificateService.GetStatus:input_type -> lbd.v1.CertificateServiceGetStatusRequest
-	0, // 8: lbd.v1.CertificateService.Delete:input_type -> lbd.v1.DeleteRequest
-	3, // 9: lbd.v1.CertificateService.Rotate:output_type -> lbd.v1.RotateResponse
-	5, // 10: lbd.v1.CertificateService.GetStatus:output_type -> lbd.v1.CertificateServiceGetStatusResponse
-	1, // 11: lbd.v1.CertificateService.Delete:output_type -> lbd.v1.DeleteResponse
-	9, // [9:12] is the sub-list for method output_type
-	6, // [6:9] is the sub-list for method input_type
-	6, // [6:6] is the sub-list for extension type_name
-	6, // [6:6] is the sub-list for extension extendee
-	0, // [0:6] is the sub-list for field type_name
+	9,  // 0: lbd.v1.DeleteResponse.warnings:type_name -> lbd.v1.Violation
+	8,  // 1: lbd.v1.RotateResponse.certificate:type_name -> lbd.v1.CertificateStatus
+	9,  // 2: lbd.v1.RotateResponse.warnings:type_name -> lbd.v1.Violation
+	8,  // 3: lbd.v1.CertificateServiceGetStatusResponse.certificates:type_name -> lbd.v1.CertificateStatus
+	10, // 4: lbd.v1.CertificateStatus.not_before:type_name -> google.protobuf.Timestamp
+	10, // 5: lbd.v1.CertificateStatus.not_after:type_name -> google.protobuf.Timestamp
+	4,  // 6: lbd.v1.CertificateService.Rotate:input_type -> lbd.v1.RotateRequest
+	6,  // 7: lbd.v1.CertificateService.GetStatus:input_type -> lbd.v1.CertificateServiceGetStatusRequest
+	0,  // 8: lbd.v1.CertificateService.Delete:input_type -> lbd.v1.DeleteRequest
+	2,  // 9: lbd.v1.CertificateService.Purge:input_type -> lbd.v1.PurgeRequest
+	5,  // 10: lbd.v1.CertificateService.Rotate:output_type -> lbd.v1.RotateResponse
+	7,  // 11: lbd.v1.CertificateService.GetStatus:output_type -> lbd.v1.CertificateServiceGetStatusResponse
+	1,  // 12: lbd.v1.CertificateService.Delete:output_type -> lbd.v1.DeleteResponse
+	3,  // 13: lbd.v1.CertificateService.Purge:output_type -> lbd.v1.PurgeResponse
+	10, // [10:14] is the sub-list for method output_type
+	6,  // [6:10] is the sub-list for method input_type
+	6,  // [6:6] is the sub-list for extension type_name
+	6,  // [6:6] is the sub-list for extension extendee
+	0,  // [0:6] is the sub-list for field type_name
 }
 
 func init() { file_lbd_v1_certificate_service_proto_init() }
@@ -679,7 +789,7 @@ func file_lbd_v1_certificate_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_lbd_v1_certificate_service_proto_rawDesc), len(file_lbd_v1_certificate_service_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   7,
+			NumMessages:   9,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

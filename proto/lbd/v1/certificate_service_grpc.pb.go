@@ -22,6 +22,7 @@ const (
 	CertificateService_Rotate_FullMethodName    = "/lbd.v1.CertificateService/Rotate"
 	CertificateService_GetStatus_FullMethodName = "/lbd.v1.CertificateService/GetStatus"
 	CertificateService_Delete_FullMethodName    = "/lbd.v1.CertificateService/Delete"
+	CertificateService_Purge_FullMethodName     = "/lbd.v1.CertificateService/Purge"
 )
 
 // CertificateServiceClient is the client API for CertificateService service.
@@ -36,6 +37,8 @@ type CertificateServiceClient interface {
 	GetStatus(ctx context.Context, in *CertificateServiceGetStatusRequest, opts ...grpc.CallOption) (*CertificateServiceGetStatusResponse, error)
 	// Delete removes a certificate, as one revision.
 	Delete(ctx context.Context, in *DeleteRequest, opts ...grpc.CallOption) (*DeleteResponse, error)
+	// Purge removes every key that a certificate had before, and keeps the certificate with the one it has.
+	Purge(ctx context.Context, in *PurgeRequest, opts ...grpc.CallOption) (*PurgeResponse, error)
 }
 
 type certificateServiceClient struct {
@@ -76,6 +79,16 @@ func (c *certificateServiceClient) Delete(ctx context.Context, in *DeleteRequest
 	return out, nil
 }
 
+func (c *certificateServiceClient) Purge(ctx context.Context, in *PurgeRequest, opts ...grpc.CallOption) (*PurgeResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(PurgeResponse)
+	err := c.cc.Invoke(ctx, CertificateService_Purge_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // CertificateServiceServer is the server API for CertificateService service.
 // All implementations must embed UnimplementedCertificateServiceServer
 // for forward compatibility.
@@ -88,6 +101,8 @@ type CertificateServiceServer interface {
 	GetStatus(context.Context, *CertificateServiceGetStatusRequest) (*CertificateServiceGetStatusResponse, error)
 	// Delete removes a certificate, as one revision.
 	Delete(context.Context, *DeleteRequest) (*DeleteResponse, error)
+	// Purge removes every key that a certificate had before, and keeps the certificate with the one it has.
+	Purge(context.Context, *PurgeRequest) (*PurgeResponse, error)
 	mustEmbedUnimplementedCertificateServiceServer()
 }
 
@@ -106,6 +121,9 @@ func (UnimplementedCertificateServiceServer) GetStatus(context.Context, *Certifi
 }
 func (UnimplementedCertificateServiceServer) Delete(context.Context, *DeleteRequest) (*DeleteResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Delete not implemented")
+}
+func (UnimplementedCertificateServiceServer) Purge(context.Context, *PurgeRequest) (*PurgeResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Purge not implemented")
 }
 func (UnimplementedCertificateServiceServer) mustEmbedUnimplementedCertificateServiceServer() {}
 func (UnimplementedCertificateServiceServer) testEmbeddedByValue()                            {}
@@ -182,6 +200,24 @@ func _CertificateService_Delete_Handler(srv interface{}, ctx context.Context, de
 	return interceptor(ctx, in, info, handler)
 }
 
+func _CertificateService_Purge_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(PurgeRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(CertificateServiceServer).Purge(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: CertificateService_Purge_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(CertificateServiceServer).Purge(ctx, req.(*PurgeRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // CertificateService_ServiceDesc is the grpc.ServiceDesc for CertificateService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -200,6 +236,10 @@ var CertificateService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Delete",
 			Handler:    _CertificateService_Delete_Handler,
+		},
+		{
+			MethodName: "Purge",
+			Handler:    _CertificateService_Purge_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

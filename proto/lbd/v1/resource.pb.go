@@ -1696,8 +1696,11 @@ type Owner struct {
 	AllowedHosts []string `protobuf:"bytes,3,rep,name=allowed_hosts,json=allowedHosts,proto3" json:"allowed_hosts,omitempty"`
 	// Networks that its backends may be in, also by name, as "10.0.0.0/8" or one address. At most 1000. None: no backend.
 	AllowedBackendCidrs []string `protobuf:"bytes,4,rep,name=allowed_backend_cidrs,json=allowedBackendCidrs,proto3" json:"allowed_backend_cidrs,omitempty"`
-	unknownFields       protoimpl.UnknownFields
-	sizeCache           protoimpl.SizeCache
+	// Addresses that its listeners may have: "host:port" as a listener has it, ":port" for that port at any address, or "*" for any. At most 1000. None: no
+	// listener.
+	AllowedListenerAddresses []string `protobuf:"bytes,5,rep,name=allowed_listener_addresses,json=allowedListenerAddresses,proto3" json:"allowed_listener_addresses,omitempty"`
+	unknownFields            protoimpl.UnknownFields
+	sizeCache                protoimpl.SizeCache
 }
 
 func (x *Owner) Reset() {
@@ -1754,6 +1757,13 @@ func (x *Owner) GetAllowedHosts() []string {
 func (x *Owner) GetAllowedBackendCidrs() []string {
 	if x != nil {
 		return x.AllowedBackendCidrs
+	}
+	return nil
+}
+
+func (x *Owner) GetAllowedListenerAddresses() []string {
+	if x != nil {
+		return x.AllowedListenerAddresses
 	}
 	return nil
 }
@@ -4820,12 +4830,13 @@ const file_lbd_v1_resource_proto_rawDesc = "" +
 	"\x02ca\x18\x03 \x01(\v2\x0f.lbd.v1.ContentR\x02ca\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xe2\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xa0\x02\n" +
 	"\x05Owner\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x121\n" +
 	"\x06labels\x18\x02 \x03(\v2\x19.lbd.v1.Owner.LabelsEntryR\x06labels\x12#\n" +
 	"\rallowed_hosts\x18\x03 \x03(\tR\fallowedHosts\x122\n" +
-	"\x15allowed_backend_cidrs\x18\x04 \x03(\tR\x13allowedBackendCidrs\x1a9\n" +
+	"\x15allowed_backend_cidrs\x18\x04 \x03(\tR\x13allowedBackendCidrs\x12<\n" +
+	"\x1aallowed_listener_addresses\x18\x05 \x03(\tR\x18allowedListenerAddresses\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xdf\x06\n" +

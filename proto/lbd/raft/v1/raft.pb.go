@@ -534,11 +534,13 @@ func (x *Authority) GetSealedKey() []byte {
 
 // ResealCommand gives secrets a new seal. One whose seal is not the one to replace any more is left alone.
 type ResealCommand struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Author        string                 `protobuf:"bytes,1,opt,name=author,proto3" json:"author,omitempty"`
-	Time          *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=time,proto3" json:"time,omitempty"`
-	Seals         []*Reseal              `protobuf:"bytes,3,rep,name=seals,proto3" json:"seals,omitempty"`
-	Origin        *Origin                `protobuf:"bytes,4,opt,name=origin,proto3" json:"origin,omitempty"`
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Author string                 `protobuf:"bytes,1,opt,name=author,proto3" json:"author,omitempty"`
+	Time   *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=time,proto3" json:"time,omitempty"`
+	Seals  []*Reseal              `protobuf:"bytes,3,rep,name=seals,proto3" json:"seals,omitempty"`
+	Origin *Origin                `protobuf:"bytes,4,opt,name=origin,proto3" json:"origin,omitempty"`
+	// What the audit says of it.
+	Message       string `protobuf:"bytes,5,opt,name=message,proto3" json:"message,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -601,6 +603,13 @@ func (x *ResealCommand) GetOrigin() *Origin {
 	return nil
 }
 
+func (x *ResealCommand) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
 // Reseal is one secret's new seal, wherever it is kept: present, history or authority.
 type Reseal struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -660,9 +669,11 @@ type PurgeCommand struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Author string                 `protobuf:"bytes,1,opt,name=author,proto3" json:"author,omitempty"`
 	Time   *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=time,proto3" json:"time,omitempty"`
-	// A certificate that is not stored any more.
-	Certificate   string  `protobuf:"bytes,3,opt,name=certificate,proto3" json:"certificate,omitempty"`
-	Origin        *Origin `protobuf:"bytes,4,opt,name=origin,proto3" json:"origin,omitempty"`
+	// A certificate that is not stored any more or, with keep_present, one that is.
+	Certificate string  `protobuf:"bytes,3,opt,name=certificate,proto3" json:"certificate,omitempty"`
+	Origin      *Origin `protobuf:"bytes,4,opt,name=origin,proto3" json:"origin,omitempty"`
+	// Keep the key that the certificate has now, wherever it is.
+	KeepPresent   bool `protobuf:"varint,5,opt,name=keep_present,json=keepPresent,proto3" json:"keep_present,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -723,6 +734,13 @@ func (x *PurgeCommand) GetOrigin() *Origin {
 		return x.Origin
 	}
 	return nil
+}
+
+func (x *PurgeCommand) GetKeepPresent() bool {
+	if x != nil {
+		return x.KeepPresent
+	}
+	return false
 }
 
 // RestoreCommand is the content of a backup, its secrets sealed for this cluster.
@@ -1935,20 +1953,22 @@ const file_lbd_raft_v1_raft_proto_rawDesc = "" +
 	"\tAuthority\x12 \n" +
 	"\vcertificate\x18\x01 \x01(\fR\vcertificate\x12\x1d\n" +
 	"\n" +
-	"sealed_key\x18\x02 \x01(\fR\tsealedKey\"\xaf\x01\n" +
+	"sealed_key\x18\x02 \x01(\fR\tsealedKey\"\xc9\x01\n" +
 	"\rResealCommand\x12\x16\n" +
 	"\x06author\x18\x01 \x01(\tR\x06author\x12.\n" +
 	"\x04time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12)\n" +
 	"\x05seals\x18\x03 \x03(\v2\x13.lbd.raft.v1.ResealR\x05seals\x12+\n" +
-	"\x06origin\x18\x04 \x01(\v2\x13.lbd.raft.v1.OriginR\x06origin\"E\n" +
+	"\x06origin\x18\x04 \x01(\v2\x13.lbd.raft.v1.OriginR\x06origin\x12\x18\n" +
+	"\amessage\x18\x05 \x01(\tR\amessage\"E\n" +
 	"\x06Reseal\x12#\n" +
 	"\rbefore_sha256\x18\x01 \x01(\fR\fbeforeSha256\x12\x16\n" +
-	"\x06sealed\x18\x02 \x01(\fR\x06sealed\"\xa5\x01\n" +
+	"\x06sealed\x18\x02 \x01(\fR\x06sealed\"\xc8\x01\n" +
 	"\fPurgeCommand\x12\x16\n" +
 	"\x06author\x18\x01 \x01(\tR\x06author\x12.\n" +
 	"\x04time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12 \n" +
 	"\vcertificate\x18\x03 \x01(\tR\vcertificate\x12+\n" +
-	"\x06origin\x18\x04 \x01(\v2\x13.lbd.raft.v1.OriginR\x06origin\"\xc5\x02\n" +
+	"\x06origin\x18\x04 \x01(\v2\x13.lbd.raft.v1.OriginR\x06origin\x12!\n" +
+	"\fkeep_present\x18\x05 \x01(\bR\vkeepPresent\"\xc5\x02\n" +
 	"\x0eRestoreCommand\x12\x16\n" +
 	"\x06author\x18\x01 \x01(\tR\x06author\x12.\n" +
 	"\x04time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12\x18\n" +
