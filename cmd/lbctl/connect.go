@@ -96,7 +96,7 @@ func (cl *client) explain(err error) error {
 	case s.Code() == codes.Unavailable && reason(err) == "":
 		return fail(exitUnavailable, "the lbd node has not answered (%s): safe to retry", s.Message())
 	case s.Code() == codes.DeadlineExceeded:
-		return fail(exitUnavailable, "no answer within %s", cl.timeout)
+		return fail(exitUnavailable, "no answer within %s: what was asked may still be done; `lbctl status` says whether something holds it up", cl.timeout)
 	}
 	return err
 }

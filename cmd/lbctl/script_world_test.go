@@ -70,9 +70,12 @@ type node struct {
 var handed sync.Map
 
 // freeAddress gives out each address once, from below the range in which the kernel picks ports of outgoing connections: there
-// another test's connection could take it before a node binds it.
+// another test's connection could take it before a node binds it. No process is forked meanwhile: until it executes its program it
+// would hold the listener, too, and the address would still be in use when it is needed.
 func freeAddress() (string, error) {
 	const lowest, count = 12_000, 20_000
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
 	for range 1000 {
 		port := lowest + rand.IntN(count)
 		if _, taken := handed.LoadOrStore(port, true); taken {
