@@ -27,6 +27,7 @@ type database struct {
 	bolt   *bbolt.DB
 	file   *os.File // bolt's; to be looked at only
 	broken atomic.Pointer[error]
+	disk   func(path string) error // Config.Disk; nil: the real one
 }
 
 // openDatabase opens or makes a file. Its errors are *OpenError.
@@ -123,6 +124,11 @@ func (d *database) update(fn func(*bbolt.Tx) error) error {
 	defer d.swap.RUnlock()
 	return d.contain(func() error {
 		err := d.bolt.Update(func(tx *bbolt.Tx) error {
+			if d.disk != nil {
+				if err := d.disk(d.path); err != nil {
+					return err
+				}
+			}
 			if err := whole(d.path, d.file, tx.Size()); err != nil {
 				return err
 			}

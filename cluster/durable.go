@@ -42,8 +42,20 @@ func openDurable(path string) (*durable, *state.State, applied, error) {
 	}
 	d := &durable{db}
 	st, at, err := d.read()
+	if errors.Is(err, state.ErrFormat) { // a newer build wrote it: say which, if it can be found out
+		gate, nodes := d.storedGate()
+		if refused := checkGate(path, gate, nodes); refused != nil {
+			err = refused
+		}
+	}
 	if err != nil {
-		d.close()
+		defer d.close()
+		if errors.Is(err, state.ErrFormat) { // of a newer build, most likely: then it says more than that
+			gate, nodes := d.storedGate()
+			if err := checkGate(path, gate, nodes); err != nil {
+				return nil, nil, applied{}, err
+			}
+		}
 		return nil, nil, applied{}, openError(path, err)
 	}
 	return d, st, at, nil

@@ -21,7 +21,29 @@ var (
 	ErrOutcomeUnknown = errors.New("the change may be stored or not: repeat it with the same request id")
 	// ErrClosed: the node is closing or was never started; another node may take the call.
 	ErrClosed = errors.New("node takes no changes: it is not running")
+	// ErrRemoved: the node that asks is no member of the cluster any more, for good.
+	ErrRemoved = errors.New("the node was removed from the cluster")
+	// ErrPast: what was asked for is too long ago.
+	ErrPast = errors.New("that is too long ago")
+	// ErrGate: nothing was stored: not every node's build could read it. The text says whose.
+	ErrGate = errors.New("not every node can read this yet: upgrade the others first")
 )
+
+// NotLeaderError is ErrNoLeader of a node that does not lead.
+type NotLeaderError struct {
+	// Leader is the id of the node that does, as far as it is known; empty: none.
+	Leader string
+}
+
+func (e *NotLeaderError) Error() string {
+	if e.Leader == "" {
+		return ErrNoLeader.Error()
+	}
+	return "node " + e.Leader + " leads, not this one"
+}
+
+// Is makes it an ErrNoLeader.
+func (e *NotLeaderError) Is(target error) bool { return target == ErrNoLeader }
 
 // OpenError says which file kept a node from opening, why, and what to do.
 type OpenError struct {

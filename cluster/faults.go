@@ -17,6 +17,7 @@ type faults struct {
 
 	mu      sync.Mutex
 	current map[string]error     // by file and use
+	refused time.Time            // the last of them
 	stalled map[string]time.Time // since when, by file and use
 }
 
@@ -49,6 +50,7 @@ func (f *faults) keepLocked(what string, err error) {
 		f.current = make(map[string]error)
 	}
 	f.current[what] = err
+	f.refused = time.Now()
 }
 
 // watch does op, and reports it once it has taken longer than stallAfter, until it ends.
@@ -79,6 +81,14 @@ func (f *faults) stallLocked(what string, began time.Time) {
 	}
 	f.stalled[what] = began
 	f.logger.Error("disk does not answer: changes wait, traffic goes on", "file", what, "for", stallAfter)
+}
+
+// ill is whether the disk does not answer, or has refused something lately: it is not known to work again before it is asked again, and
+// where all nodes' disks were full somebody has to be the first.
+func (f *faults) ill() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.stalled) > 0 || len(f.current) > 0 && time.Since(f.refused) < illAfterRefusal
 }
 
 func (f *faults) list() []string {

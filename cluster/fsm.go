@@ -44,6 +44,7 @@ func (m *machine) ApplyBatch(entries []*raft.Log) []any {
 	before := m.node.State()
 	st := before
 	touched := make(map[string]struct{})
+	var made []pastState
 	for i, entry := range entries {
 		if entry.Type != raft.LogCommand || entry.Index <= m.applied {
 			continue
@@ -56,6 +57,7 @@ func (m *machine) ApplyBatch(entries []*raft.Log) []any {
 			break
 		}
 		st, answers[i] = next, res
+		made = append(made, pastState{entry.Index, st})
 		for _, key := range res.Touched {
 			touched[key] = struct{}{}
 		}
@@ -72,7 +74,9 @@ func (m *machine) ApplyBatch(entries []*raft.Log) []any {
 		return refuse(answers, err)
 	}
 	m.applied = last
+	m.node.past.add(made...)
 	m.node.show(before, st)
+	m.node.arrive(last)
 	return answers
 }
 
@@ -141,13 +145,23 @@ func (m *machine) Restore(r io.ReadCloser) error {
 	if err != nil {
 		return fmt.Errorf("restore snapshot: %w", err)
 	}
-	err = m.node.faults.retry(m.node.durable.path, m.node.closing, func() error {
+	if err := m.replace(st, index); err != nil {
+		return fmt.Errorf("restore snapshot: %w", err)
+	}
+	return nil
+}
+
+// replace puts another state in place of the present one.
+func (m *machine) replace(st *state.State, index uint64) error {
+	err := m.node.faults.retry(m.node.durable.path, m.node.closing, func() error {
 		return m.node.durable.replace(st, index)
 	})
 	if err != nil {
-		return fmt.Errorf("restore snapshot: %w", err)
+		return err
 	}
 	m.applied = index
+	m.node.past.begin(index, st)
 	m.node.show(m.node.State(), st)
+	m.node.arrive(index)
 	return nil
 }

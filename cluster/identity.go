@@ -4,7 +4,6 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -45,12 +44,15 @@ func readNodeID(path string) (string, error) {
 }
 
 // writeNodeID makes the file whole or not at all, and durable.
-func writeNodeID(path, id string) error {
+func writeNodeID(path, id string) error { return writeWhole(path, []byte(id+"\n")) }
+
+// writeWhole makes a file, or puts it in the place of another, whole or not at all, and durable.
+func writeWhole(path string, content []byte) error {
 	temp, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*")
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintln(temp, id)
+	_, err = temp.Write(content)
 	err = errors.Join(err, temp.Sync(), temp.Close())
 	if err == nil {
 		err = os.Rename(temp.Name(), path)

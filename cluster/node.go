@@ -3,9 +3,11 @@
 package cluster
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"strings"
 	"sync"
@@ -15,6 +17,8 @@ import (
 	"github.com/hashicorp/raft"
 
 	"lbd/cluster/state"
+	raftv1 "lbd/proto/lbd/raft/v1"
+	lbdv1 "lbd/proto/lbd/v1"
 )
 
 // Config is what a node needs to know.
@@ -29,6 +33,18 @@ type Config struct {
 	Now func() time.Time
 	// MaxPartBytes is the size above which a change travels in parts. Default and most: state.PartBytesMax.
 	MaxPartBytes int
+	// Network reaches the other nodes. nil: the node is alone for good. The node closes it.
+	Network Network
+	// Seed is for a first start: the cluster that the node joins. nil: it makes one.
+	Seed *Seed
+	// Self is what the node says of itself: name, address, version and key. nil: nothing, and it is in no list of members.
+	Self *lbdv1.Node
+	// Timing has defaults for whatever is zero.
+	Timing Timing
+	// Disk is asked before each write to a file of the directory, and its error is what the write comes to: for tests of disks that refuse. nil: nobody.
+	Disk func(path string) error
+	// StaleReads makes ReadBarrier a lie, for the test that shows that its absence is noticed.
+	StaleReads bool
 }
 
 // Node is a node's seat.
@@ -50,17 +66,40 @@ type Node struct {
 	next    atomic.Pointer[chan struct{}] // closed and replaced by the machine after each new state
 	stuck   atomic.Bool                   // set by the machine: it stays before an entry that it does not know
 
-	closing  chan struct{} // closed when Close begins
-	stopped  chan struct{} // closed when raft is gone
+	applied atomic.Uint64                 // index of the last entry within the state
+	further atomic.Pointer[chan struct{}] // closed and replaced when applied grows
+	past    past
+	seeded  bool // it was let into a cluster, and makes none
+
+	began    time.Time
+	fresh    atomic.Int64 // when the state was known to have everything, since began; 0: never
+	served   atomic.Pointer[func() int64]
+	reports  reports
+	worries  worries
+	observed chan raft.Observation // a change of the leader
+	said     announcement
+	asked    asking
+	// orphaning has the leaders of which it is being looked whether they are gone.
+	orphaning sync.Map
+	incoming  chan net.Conn // the others' connections, for whichever raft runs
+	removed   chan struct{} // closed by leave
+	left      sync.Once
+
+	life     context.Context // ends when Close begins
+	end      context.CancelFunc
+	closing  <-chan struct{} // life's
 	callers  sync.WaitGroup
 	watchers sync.WaitGroup
 	leading  leading
 
-	scrubbing sync.Mutex // one Scrub at a time
+	scrubbing  sync.Mutex                          // one Scrub at a time
+	recovering sync.Mutex                          // one Recover at a time, and Close after it
+	recovery   atomic.Pointer[raftv1.EpochCommand] // what Recover has begun; nil: nothing
 
-	mu     sync.Mutex
-	raft   *raft.Raft // nil before Start
-	closed bool
+	mu        sync.Mutex
+	raft      *raft.Raft // nil before Start, and for a moment within Recover
+	transport *transport // raft's
+	closed    bool
 }
 
 // Start takes the seat: raft begins to elect, to replay and to accept proposals. It does not wait for a leader.
@@ -70,10 +109,29 @@ func (n *Node) Start() error {
 	if n.closed || n.raft != nil {
 		return fmt.Errorf("start node: %w", ErrClosed)
 	}
-	config := n.raftConfig()
-	address, transport := raft.NewInmemTransport(raft.ServerAddress(n.id))
+	if err := n.startLocked(); err != nil {
+		return err
+	}
+	n.watchers.Go(n.watchLeadership)
+	n.watchers.Go(n.pulse)
+	n.watchers.Go(n.keep)
+	if n.config.Network != nil {
+		n.watchers.Go(n.accept)
+	}
+	return nil
+}
+
+// startLocked begins raft on the node's files. After an error they are as they were.
+func (n *Node) startLocked() error {
+	config, c := n.raftConfig(), carrier(nil)
+	if n.config.Network == nil {
+		c = lone(n.id)
+	} else {
+		c = newLinks(n, n.incoming, n.follows)
+	}
+	transport := newTransport(c)
 	err := contain(func() (err error) {
-		if err := n.bootstrap(config, address, transport); err != nil {
+		if err := n.bootstrap(config, transport); err != nil {
 			return err
 		}
 		n.log.running.Store(true)
@@ -87,16 +145,56 @@ func (n *Node) Start() error {
 		n.votes.running.Store(false)
 		return errors.Join(openError(n.log.path, err), transport.Close())
 	}
-	n.watchers.Go(func() { n.watchLeadership(n.raft, n.leading.notify) })
+	n.transport = transport
+	n.observe(n.raft)
+	if n.isSole(n.raft) {
+		n.watchers.Go(transport.stand)
+	}
 	return nil
+}
+
+// isSole is whether no other node's vote counts.
+func (n *Node) isSole(r *raft.Raft) bool {
+	seats := seatsOf(r)
+	for id, seat := range seats {
+		if seat == voter && id != n.id {
+			return false
+		}
+	}
+	return seats[n.id] == voter
+}
+
+// follows is whether this node leads and another one is of raft's configuration.
+func (n *Node) follows(id raft.ServerID) bool {
+	r := n.running()
+	return r != nil && r.State() == raft.Leader && seatsOf(r)[string(id)] != noSeat
+}
+
+// accept hands the others' connections to raft, which may be another one after Recover.
+func (n *Node) accept() {
+	for {
+		conn, err := n.config.Network.Accept()
+		if err != nil {
+			if !pause(retryFirst, n.closing) {
+				return
+			}
+			continue
+		}
+		select {
+		case n.incoming <- conn:
+		case <-n.closing:
+			_ = conn.Close() // nobody uses it
+			return
+		}
+	}
 }
 
 func (n *Node) raftConfig() *raft.Config {
 	config := raft.DefaultConfig()
 	config.LocalID = raft.ServerID(n.id)
-	config.HeartbeatTimeout = soleElectionTimeout
-	config.ElectionTimeout = soleElectionTimeout
-	config.LeaderLeaseTimeout = soleElectionTimeout
+	config.HeartbeatTimeout = n.config.Timing.Election
+	config.ElectionTimeout = n.config.Timing.Election
+	config.LeaderLeaseTimeout = min(n.config.Timing.Lease, n.config.Timing.Election)
 	config.ShutdownOnRemove = false
 	config.SnapshotThreshold = snapshotEntries
 	config.SnapshotInterval = snapshotInterval
@@ -107,21 +205,25 @@ func (n *Node) raftConfig() *raft.Config {
 	return config
 }
 
-// bootstrap makes a node that has never had a log the only voter of its cluster.
-func (n *Node) bootstrap(config *raft.Config, address raft.ServerAddress, transport raft.Transport) error {
+// bootstrap makes a node that has never had a log the only voter of its cluster, unless others let it into theirs; and one that shall go on alone the only
+// voter of what it has.
+func (n *Node) bootstrap(config *raft.Config, transport raft.Transport) error {
 	exists, err := raft.HasExistingState(n.log, n.votes, n.snapshots)
-	if err != nil || exists {
+	switch {
+	case err != nil:
 		return err
+	case n.recovery.Load() != nil:
+		return n.settleAlone(config, transport)
+	case exists || n.seeded:
+		return nil
 	}
-	return raft.BootstrapCluster(config, n.log, n.votes, n.snapshots, transport, raft.Configuration{
-		Servers: []raft.Server{{Suffrage: raft.Voter, ID: config.LocalID, Address: address}},
-	})
+	return raft.BootstrapCluster(config, n.log, n.votes, n.snapshots, transport, n.alone())
 }
 
 // State is the last applied state. It never waits.
 func (n *Node) State() *state.State { return n.state.Load() }
 
-// Changed gets a value after a revision or an override has changed. It has one slot, for one reader: many changes may be one
+// Changed gets a value after a revision, an override, or what the state says of this node has changed. It has one slot, for one reader: many changes may be one
 // value.
 func (n *Node) Changed() <-chan struct{} { return n.changed }
 
@@ -153,8 +255,8 @@ func (n *Node) Leader() string {
 	return string(id)
 }
 
-// Problems says in words what is wrong with this node's disk; none: nothing.
-func (n *Node) Problems() []string { return n.faults.list() }
+// Problems says in words what is wrong with this node's disk, and with its place among the others; none: nothing.
+func (n *Node) Problems() []string { return append(n.faults.list(), n.worries.list()...) }
 
 func (n *Node) running() *raft.Raft {
 	n.mu.Lock()
@@ -170,7 +272,12 @@ func (n *Node) show(before, st *state.State) {
 	}
 	next := make(chan struct{})
 	close(*n.next.Swap(&next))
-	if before.Revision() == st.Revision() && before.OverrideVersion() == st.OverrideVersion() && before.ClusterID() == st.ClusterID() {
+	if _, gone := st.RemovedNode(n.id); gone {
+		n.leave("removed")
+	}
+	was, _ := before.Node(n.id)
+	is, _ := st.Node(n.id)
+	if before.Revision() == st.Revision() && before.OverrideVersion() == st.OverrideVersion() && before.ClusterID() == st.ClusterID() && was == is {
 		return // nothing to serve otherwise
 	}
 	select {
@@ -187,16 +294,22 @@ func (n *Node) Close() error {
 		return nil
 	}
 	n.closed = true
-	r := n.raft
-	close(n.closing)
+	n.end()
 	n.mu.Unlock()
 
+	n.recovering.Lock() // what raft it left
+	defer n.recovering.Unlock()
+	n.mu.Lock()
+	r, transport := n.raft, n.transport
+	n.mu.Unlock()
 	n.callers.Wait() // before raft: afterwards nobody answers what is on its way to the machine
 	var err error
 	if r != nil {
-		err = r.Shutdown().Error()
+		err = errors.Join(transport.Close(), r.Shutdown().Error())
 	}
-	close(n.stopped)
+	if n.config.Network != nil {
+		err = errors.Join(err, n.config.Network.Close())
+	}
 	n.watchers.Wait()
 	return errors.Join(err, n.closeFiles())
 }

@@ -2,8 +2,10 @@ package cluster
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -36,17 +38,24 @@ func newNode(config Config) *Node {
 	if config.MaxPartBytes <= 0 || config.MaxPartBytes > state.PartBytesMax {
 		config.MaxPartBytes = state.PartBytesMax
 	}
+	config.Timing = config.Timing.withDefaults()
 	n := &Node{
-		config:  config,
-		logger:  config.Logger,
-		faults:  faults{logger: config.Logger},
-		changed: make(chan struct{}, 1),
-		closing: make(chan struct{}),
-		stopped: make(chan struct{}),
+		config:   config,
+		logger:   config.Logger,
+		faults:   faults{logger: config.Logger},
+		changed:  make(chan struct{}, 1),
+		began:    time.Now(),
+		observed: make(chan raft.Observation, 1),
+		incoming: make(chan net.Conn),
+		removed:  make(chan struct{}),
 	}
+	n.life, n.end = context.WithCancel(context.Background())
+	n.closing = n.life.Done()
 	n.leading.init()
-	next := make(chan struct{})
+	n.reports.init()
+	next, further := make(chan struct{}), make(chan struct{})
 	n.next.Store(&next)
+	n.further.Store(&further)
 	return n
 }
 
@@ -72,7 +81,10 @@ func (n *Node) open() error {
 	if st, err = n.identify(id, st); err != nil {
 		return err
 	}
-	return n.settle(st, at)
+	if err := n.settle(st, at); err != nil {
+		return err
+	}
+	return n.readIntent()
 }
 
 // expect reads the node id and refuses to go on without a file that must be there.
@@ -93,12 +105,17 @@ func (n *Node) openFiles() (st *state.State, at applied, err error) {
 	if n.durable, st, at, err = openDurable(n.path("state.db")); err != nil {
 		return nil, applied{}, err
 	}
+	if st != nil && st.Gate() > state.GateMax {
+		gate, nodes := n.durable.storedGate()
+		return nil, applied{}, checkGate(n.durable.path, max(gate, st.Gate()), nodes)
+	}
 	if n.log, err = openRaftLog(n.path("raft.db"), &n.faults, n.closing); err != nil {
 		return nil, applied{}, err
 	}
 	if n.votes, err = openVotes(n.path("votes"), &n.faults, n.closing); err != nil {
 		return nil, applied{}, err
 	}
+	n.durable.disk, n.log.disk, n.votes.disk = n.config.Disk, n.config.Disk, n.config.Disk
 	if err := n.closeToOthers(); err != nil {
 		return nil, applied{}, &OpenError{n.path("snapshots"), err, remedyAccess}
 	}
@@ -133,10 +150,15 @@ func (n *Node) identify(id string, st *state.State) (*state.State, error) {
 	if err != nil {
 		return nil, openError(n.log.path, err)
 	}
-	n.id = cmp.Or(id, inState, inLog, n.votes.node, newID("n"))
+	joins, err := readNodeID(n.path(joinIDFile))
+	if err != nil {
+		return nil, err
+	}
+	n.id = cmp.Or(id, inState, inLog, n.votes.node, joins, newID("n"))
 	if st == nil {
 		inState = ""
 	}
+	n.seeded = n.config.Seed != nil && id == "" || joins == n.id
 	snapshots, err := os.ReadDir(n.path("snapshots"))
 	if err != nil {
 		return nil, openError(n.path("snapshots"), err)
@@ -165,8 +187,16 @@ func (n *Node) found(st *state.State) (*state.State, error) {
 	fresh := st == nil
 	if fresh {
 		st = state.New(newID("c"))
+		if n.seeded && n.config.Seed != nil {
+			st = state.New(n.config.Seed.ClusterID)
+		}
 	}
 	write := func() error {
+		if n.seeded { // first: without it a later start would make a cluster
+			if err := writeNodeID(n.path(joinIDFile), n.id); err != nil {
+				return err
+			}
+		}
 		if fresh {
 			if err := n.durable.replace(st, 0); err != nil {
 				return err
@@ -224,6 +254,32 @@ func (n *Node) settle(st *state.State, at applied) error {
 		return &OpenError{n.log.path, errOlder, remedyDamaged}
 	}
 	n.state.Store(st)
+	n.past.begin(at.index, st)
+	n.applied.Store(at.index)
 	n.machine = &machine{node: n, applied: at.index}
+	if _, gone := st.RemovedNode(n.id); gone {
+		n.leave("removed")
+	}
 	return nil
+}
+
+// Timing is how fast nodes notice each other.
+type Timing struct {
+	// Election is how long a follower waits for its leader, and a candidate for votes. Default 750 ms.
+	Election time.Duration
+	// Lease is how long a leader goes on without most voters. Default 500 ms; at most Election.
+	Lease time.Duration
+	// Keeper is how often nodes report, and how often the leader looks after the members. Default 1 s.
+	Keeper time.Duration
+	// Live is how long ago a node may have reported to count as live. Default 5 s.
+	Live time.Duration
+}
+
+func (t Timing) withDefaults() Timing {
+	return Timing{
+		Election: cmp.Or(t.Election, 750*time.Millisecond),
+		Lease:    cmp.Or(t.Lease, 500*time.Millisecond),
+		Keeper:   cmp.Or(t.Keeper, time.Second),
+		Live:     cmp.Or(t.Live, liveFor),
+	}
 }

@@ -57,7 +57,7 @@ func (n *Node) propose(ctx context.Context, cmd *raftv1.Command) (state.Result, 
 		return state.Result{}, err
 	}
 	defer n.callers.Done()
-	if err := n.leading.wait(ctx, n.closing); err != nil {
+	if err := n.leading.wait(ctx, n.closing, n.other); err != nil {
 		return state.Result{}, n.explain(err)
 	}
 	if n.stuck.Load() { // in the log it would wait for a newer build, and be made then
@@ -70,6 +70,9 @@ func (n *Node) propose(ctx context.Context, cmd *raftv1.Command) (state.Result, 
 	}
 	if what := state.Unknown(cmd); what != "" { // no node of this build could apply it
 		return state.Result{}, fmt.Errorf("propose %s: %w", what, state.ErrUnknownCommand)
+	}
+	if err := admit(st, cmd); err != nil {
+		return state.Result{}, err
 	}
 	sent := n.slim(st, cmd)
 	for range commitAttempts {
@@ -106,7 +109,7 @@ func (n *Node) slim(st *state.State, cmd *raftv1.Command) *raftv1.Command {
 
 // explain adds what this node knows of the cause: without a leader or an answer it is most often its own disk.
 func (n *Node) explain(err error) error {
-	problems := n.Problems()
+	problems := n.faults.list()
 	if len(problems) == 0 || !errors.Is(err, ErrNoLeader) && !errors.Is(err, ErrOutcomeUnknown) {
 		return err
 	}
@@ -197,7 +200,7 @@ func (n *Node) await(ctx context.Context, futures []raft.ApplyFuture) (state.Res
 			}
 			return res, nil
 		case <-patience.C:
-			if len(n.Problems()) > 0 {
+			if len(n.faults.list()) > 0 {
 				return state.Result{}, ErrOutcomeUnknown
 			}
 		case <-ctx.Done():
@@ -246,46 +249,81 @@ func (l *leading) set(yes bool) {
 	}
 }
 
-// wait waits until this node leads, at most leaderWait.
-func (l *leading) wait(ctx context.Context, closing <-chan struct{}) error {
+// is whether this node leads.
+func (l *leading) is() bool {
 	l.mu.Lock()
-	open := l.open
-	l.mu.Unlock()
+	defer l.mu.Unlock()
 	select {
-	case <-open:
-		return nil
+	case <-l.open:
+		return true
 	default:
+		return false
 	}
-	timer := time.NewTimer(leaderWait)
+}
+
+// wait waits until this node leads, at most leaderWait; where another one does, it does not wait.
+func (l *leading) wait(ctx context.Context, closing <-chan struct{}, other func() string) error {
+	timer, look := time.NewTimer(leaderWait), time.NewTicker(electionPoll)
 	defer timer.Stop()
-	select {
-	case <-open:
-		return nil
-	case <-closing:
-		return ErrClosed
-	case <-timer.C:
-		return ErrNoLeader
-	case <-ctx.Done():
-		return fmt.Errorf("%w: %w", ErrNoLeader, ctx.Err())
+	defer look.Stop()
+	for {
+		l.mu.Lock()
+		open := l.open
+		l.mu.Unlock()
+		select {
+		case <-open:
+			return nil
+		default:
+		}
+		if leader := other(); leader != "" {
+			return &NotLeaderError{Leader: leader}
+		}
+		select {
+		case <-open:
+			return nil
+		case <-look.C:
+		case <-closing:
+			return ErrClosed
+		case <-timer.C:
+			return ErrNoLeader
+		case <-ctx.Done():
+			return fmt.Errorf("%w: %w", ErrNoLeader, ctx.Err())
+		}
 	}
 }
 
 // watchLeadership opens the door after the barrier of each term, and shuts it when the term ends.
-func (n *Node) watchLeadership(r *raft.Raft, notify <-chan bool) {
+func (n *Node) watchLeadership() {
 	for {
 		select {
-		case leads := <-notify:
-			n.leading.set(leads && n.barrier(r))
-		case <-n.stopped:
+		case leads := <-n.leading.notify:
+			n.reports.forget() // what was reported to a leader before
+			n.leading.set(leads && n.barrier())
+			n.reports.tell()
+			if !leads {
+				n.standAgain()
+			}
+		case <-n.closing:
 			return
 		}
 	}
 }
 
+// standAgain has a sole voter that has stepped down, as its disk refused, say, lead again without waiting for nobody's vote.
+func (n *Node) standAgain() {
+	n.mu.Lock()
+	r, transport := n.raft, n.transport
+	n.mu.Unlock()
+	if r != nil && transport != nil && n.isSole(r) && r.State() != raft.Leader {
+		transport.stand()
+	}
+}
+
 // barrier waits until everything in the log so far is applied, or this node leads no more. It counts as a caller: raft
 // answers it while it runs.
-func (n *Node) barrier(r *raft.Raft) bool {
-	if _, err := n.enter(); err != nil {
+func (n *Node) barrier() bool {
+	r, err := n.enter()
+	if err != nil {
 		return false
 	}
 	defer n.callers.Done()

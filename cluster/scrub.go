@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/hashicorp/raft"
 	"go.etcd.io/bbolt"
 )
 
@@ -28,7 +29,7 @@ func (n *Node) Scrub(ctx context.Context) error {
 	defer n.callers.Done()
 	n.scrubbing.Lock()
 	defer n.scrubbing.Unlock()
-	if err := n.leading.wait(ctx, n.closing); err != nil {
+	if err := n.caughtUp(ctx, r); err != nil {
 		return n.explain(err)
 	}
 	if err := r.Snapshot().Error(); err != nil {
@@ -45,6 +46,29 @@ func (n *Node) Scrub(ctx context.Context) error {
 		}
 		return errors.Join(err, n.log.compact(), n.durable.compact())
 	})
+}
+
+// caughtUp waits until this node has applied what was acknowledged before, and so what was deleted.
+func (n *Node) caughtUp(ctx context.Context, r *raft.Raft) error {
+	err := n.leading.wait(ctx, n.closing, n.other)
+	if err == nil {
+		return nil
+	}
+	if n.other() == "" {
+		return err
+	}
+	if err := n.barrierOnce(ctx); err != nil {
+		return err
+	}
+	for r.AppliedIndex() < n.Applied() { // raft notes it a moment later
+		if ctx.Err() != nil {
+			return fmt.Errorf("%w: %w", ErrNoLeader, ctx.Err())
+		}
+		if !pause(electionPoll, n.closing) {
+			return ErrClosed
+		}
+	}
+	return nil
 }
 
 // keepNewestSnapshot removes all snapshots but the newest, also what one that was cut off has left, and returns the index of the

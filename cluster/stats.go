@@ -21,3 +21,11 @@ func (n *Node) RaftStats() RaftStats {
 		Last: r.LastIndex(), Committed: r.CommitIndex(), Applied: r.AppliedIndex(),
 	}
 }
+
+// Term is raft's, as far as this node knows; 0: it has no seat.
+func (n *Node) Term() uint64 {
+	if r := n.running(); r != nil {
+		return r.CurrentTerm()
+	}
+	return 0
+}

@@ -37,6 +37,7 @@ type votes struct {
 	file    *os.File
 	faults  *faults
 	closing <-chan struct{}
+	disk    func(path string) error // Config.Disk; nil: the real one
 	// running: raft's own goroutines call now, and what they cannot bear is retried.
 	running atomic.Bool
 
@@ -160,6 +161,11 @@ func (v *votes) write(key, value []byte) error {
 
 // writeSlots writes the second only when the first has reached the disk.
 func (v *votes) writeSlots(slot []byte) error {
+	if v.disk != nil {
+		if err := v.disk(v.path); err != nil {
+			return err
+		}
+	}
 	for i := range int64(2) {
 		if _, err := v.file.WriteAt(slot, i*slotBytes); err != nil {
 			return err

@@ -202,7 +202,7 @@ func (x *exchange) leaveBackend(f *fault) {
 		bc.in.empty() && // bytes behind the answer must never be taken for the next one
 		bc.settled(x.t) && bc.quiet()
 	bc.in.free(x.t)
-	if keep && !x.server.draining.Load() && bc.park(x.t, x.pool, x.resp.KeepAliveSeconds) {
+	if keep && x.server.at() < ending && bc.park(x.t, x.pool, x.resp.KeepAliveSeconds) {
 		b.offer()
 		return
 	}

@@ -194,7 +194,7 @@ func (cc *clientConn) serve(t *loop.Task) {
 	x.end()
 	cc.x, cc.phase = nil, isIdle
 	whole = true
-	if next != parkConn || cc.listener.leaving() {
+	if next != parkConn || cc.listener.beyond(ending) {
 		cc.close(t)
 		return
 	}
@@ -226,7 +226,7 @@ func (cc *clientConn) trusted(form *listenerForm) bool {
 // lastRequest reports whether the client's connection is to end with the request that it is at.
 func (x *exchange) lastRequest() bool {
 	cc, form := x.client, x.form
-	return cc.listener.leaving() || cc.killed || cc.requests >= form.requestsMax || form.age >= 0 && x.t.Now().Sub(cc.since) >= form.age
+	return cc.listener.beyond(gentle) || cc.killed || cc.requests >= form.requestsMax || form.age >= 0 && x.t.Now().Sub(cc.since) >= form.age
 }
 
 // wake is the first task after parking.
@@ -235,7 +235,7 @@ func (cc *clientConn) wake(t *loop.Task, c *loop.Conn) {
 	switch {
 	case !c.TimedOut():
 		cc.serve(t)
-	case !t.Now().Before(cc.idleUntil) || cc.listener.leaving():
+	case !t.Now().Before(cc.idleUntil) || cc.listener.beyond(ending):
 		cc.close(t)
 	default:
 		cc.look(t)

@@ -76,6 +76,8 @@ type ConnectionFilter struct {
 	Listener string
 	Client   netip.Prefix // the peer's address
 	Pool     string       // with a request at a backend of this pool
+	Busy     bool         // in a handshake, with a request or a tunnel
+	Until    time.Time    // accepted by then; zero: whenever
 	Limit    int          // the oldest so many; 0: all
 }
 
@@ -83,6 +85,8 @@ func (f *ConnectionFilter) matches(cc *clientConn) bool {
 	return (f.IDs == nil || slices.Contains(f.IDs, cc.id)) &&
 		(f.Listener == "" || f.Listener == cc.listener.name) &&
 		(!f.Client.IsValid() || f.Client.Contains(cc.remote().Addr().WithZone(""))) &&
+		(!f.Busy || cc.phase != isIdle) &&
+		(f.Until.IsZero() || !cc.since.After(f.Until)) &&
 		(f.Pool == "" || cc.phase >= inRequest && cc.x.pool != nil && cc.x.pool.name == f.Pool)
 }
 
@@ -132,7 +136,7 @@ func (cc *clientConn) info() ConnectionInfo {
 // seconds: those of a loop that does not answer are left out. It must not be called from a loop's task.
 func (s *Server) Connections(filter ConnectionFilter) []ConnectionInfo {
 	var all []ConnectionInfo
-	for _, some := range s.askLoops(func(t *loop.Task) (infos []ConnectionInfo) {
+	for _, some := range askLoops(s, func(t *loop.Task) (infos []ConnectionInfo) {
 		s.shards[t.Loop()].clients.visit(t, func(cc *clientConn) bool {
 			if filter.matches(cc) {
 				infos = append(infos, cc.info())
@@ -155,7 +159,7 @@ func (s *Server) Connections(filter ConnectionFilter) []ConnectionInfo {
 // not be called from a loop's task.
 func (s *Server) KillConnections(filter ConnectionFilter) int {
 	killed := 0
-	for _, some := range s.askLoops(func(t *loop.Task) (infos []ConnectionInfo) {
+	for _, some := range askLoops(s, func(t *loop.Task) (infos []ConnectionInfo) {
 		s.shards[t.Loop()].clients.visit(t, func(cc *clientConn) bool {
 			if filter.matches(cc) && !cc.killed {
 				cc.killed = true
@@ -172,14 +176,14 @@ func (s *Server) KillConnections(filter ConnectionFilter) int {
 }
 
 // askLoops runs fn as a task of every loop and gathers what it returns.
-func (s *Server) askLoops(fn func(*loop.Task) []ConnectionInfo) [][]ConnectionInfo {
-	answers := make(chan []ConnectionInfo, len(s.shards))
+func askLoops[T any](s *Server, fn func(*loop.Task) T) []T {
+	answers := make(chan T, len(s.shards))
 	for i := range s.shards {
 		s.options.Engine.GoOn(i, func(t *loop.Task) { answers <- fn(t) })
 	}
 	timeout := time.NewTimer(askTimeout)
 	defer timeout.Stop()
-	var all [][]ConnectionInfo
+	var all []T
 	for range s.shards {
 		select {
 		case some := <-answers:

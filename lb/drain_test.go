@@ -20,7 +20,7 @@ func (n *node) drain() <-chan error {
 		defer cancel()
 		done <- n.Drain(ctx)
 	}()
-	eventually(n.t, "draining", n.draining.Load)
+	eventually(n.t, "draining", func() bool { return n.at() == ending })
 	return done
 }
 

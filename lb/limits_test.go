@@ -116,7 +116,7 @@ func TestHealthPath(t *testing.T) {
 
 // busy counts the connections that are not parked.
 func busy(n *node) (count int) {
-	for _, some := range n.askLoops(func(t *loop.Task) (infos []ConnectionInfo) {
+	for _, some := range askLoops(n.Server, func(t *loop.Task) (infos []ConnectionInfo) {
 		n.shards[t.Loop()].clients.visit(t, func(cc *clientConn) bool {
 			if cc.next == nil {
 				infos = append(infos, cc.info())

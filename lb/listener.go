@@ -105,8 +105,11 @@ func newForm(cfg *ListenerConfig) (*listenerForm, error) {
 // (it wraps syscall.EADDRINUSE where that is the cause).
 func (s *Server) Listen(cfg ListenerConfig) error {
 	s.mu.Lock()
-	l := s.listeners[cfg.Name]
+	l, stopped := s.listeners[cfg.Name], s.stopped
 	s.mu.Unlock()
+	if stopped {
+		return fmt.Errorf("listener %q: this process has left accepting to another", cfg.Name)
+	}
 	if l == nil {
 		l = &listener{name: cfg.Name, server: s, parked: newParkedLists(s.options.Engine.Loops()), unrouted: traffic{listener: cfg.Name}}
 	}
@@ -188,17 +191,22 @@ func (l *listener) bind(addresses []string, form *listenerForm) error {
 	return nil
 }
 
-// open binds one address.
+// open binds one address, or accepts on sockets that are bound there already.
 func (l *listener) open(address string, form *listenerForm) (*loop.Listener, error) {
 	_, port, err := net.SplitHostPort(address)
 	if err != nil {
 		return nil, fmt.Errorf("listen on %s: %w", address, err)
 	}
-	return l.server.options.Engine.Listen(address, loop.ListenOptions{
+	options := loop.ListenOptions{
 		Handler: func(t *loop.Task, c *loop.Conn) { l.accept(t, c, port) },
 		Heavy:   form.tls,
 		Refused: l.refused,
-	})
+		Held:    l.server.held,
+	}
+	if inherit := l.server.options.Inherit; inherit != nil {
+		options.Inherited = inherit(l.name, address)
+	}
+	return l.server.options.Engine.Listen(address, options)
 }
 
 // Unlisten closes the listener of that name, if there is one: its addresses are free when it returns. Its idle connections
@@ -225,12 +233,12 @@ func (l *listener) close() {
 	}
 }
 
-// leaving reports whether connections of the listener should end with the request that they are at.
-func (l *listener) leaving() bool { return l.closed.Load() || l.server.draining.Load() }
+// beyond reports whether the listener is at a stage: closing one takes it through all of them at once.
+func (l *listener) beyond(at stage) bool { return l.closed.Load() || l.server.at() >= at }
 
 // readiness is the answer of the health path.
 func (l *listener) readiness() *answer {
-	if l.leaving() {
+	if l.beyond(notReady) && !l.server.succeeded.Load() {
 		return answerDraining
 	}
 	return answerReady

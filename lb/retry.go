@@ -39,7 +39,7 @@ func (x *exchange) mayRetry(f *fault) bool {
 	switch {
 	case f.retry == fresh:
 		return true
-	case f.retry == never, rules.On&f.on == 0, x.tries > rules.Attempts, x.overdue(), x.server.draining.Load():
+	case f.retry == never, rules.On&f.on == 0, x.tries > rules.Attempts, x.overdue(), x.server.at() == ending:
 		return false
 	case !x.retrying:
 		x.retrying = x.pool.beginRetry(rules.BudgetPercent, !x.held)

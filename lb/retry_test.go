@@ -454,7 +454,7 @@ func TestRetryStatusDecided(t *testing.T) {
 		var n *node
 		cfg := retrying(kind, Retry{On: OnStatus5xx}, RouteTimeouts{}, bad, lbtest.New(t, lbtest.OK("hi")))
 		cfg.pool.Ejection = &Ejection{ConsecutiveErrors: 1, BaseTime: time.Minute, MaxPercent: 50}
-		cfg.events = func(Event) { n.draining.Store(true) }
+		cfg.events = func(Event) { n.advance(ending) }
 		n = start(t, cfg)
 		for len(bad.Requests()) == 0 {
 			c := n.dial()

@@ -1,7 +1,6 @@
 package lb
 
 import (
-	"context"
 	crand "crypto/rand"
 	"crypto/tls"
 	"log/slog"
@@ -31,6 +30,11 @@ type Options struct {
 	AccessLog func(*Record)
 	// OnEvent is told what the server has decided by itself. It must neither block nor call the server. Nil: nobody.
 	OnEvent func(Event)
+	// Held keeps listeners from accepting until BeginAccepting: who connects meanwhile waits, or is another process's that has the same sockets.
+	Held bool
+	// Inherit is asked for each address that a listener is to accept on: which sockets of another process's are bound there. They stay the
+	// callee's; there may be several for one address, as one for each loop. None, or nil: the address is bound anew.
+	Inherit func(listener, address string) []*loop.Descriptor
 	// Node is this node's name, for records and Via.
 	Node string
 
@@ -50,11 +54,14 @@ type Server struct {
 	connections atomic.Int64 // clients
 	accepted    atomic.Int64 // likewise, ever: the last id
 	retries     atomic.Int64
-	draining    atomic.Bool
+	stage       atomic.Int32
+	succeeded   atomic.Bool   // another process has the listening sockets, and the node was ready
 	emptied     chan struct{} // one slot: connections has reached 0
 	now         func() time.Time
 
-	mu        sync.Mutex // listeners, backends and what of a Backend says so: readers are Stats and the publisher
+	mu        sync.Mutex // stopped, listeners, backends and what of a Backend says so: readers are Stats and the publisher
+	stopped   bool       // accepting, for good
+	held      bool       // accepting has not begun; only the publisher
 	listeners map[string]*listener
 	backends  map[string]*Backend
 	pools     map[string]*Pool        // the latest of each name
@@ -82,6 +89,7 @@ func NewServer(options Options) *Server {
 		listeners: make(map[string]*listener),
 		backends:  make(map[string]*Backend),
 		pools:     make(map[string]*Pool),
+		held:      options.Held,
 		now:       options.now,
 
 		trafficShards: min(options.Engine.Loops(), trafficShardsMax),
@@ -219,41 +227,6 @@ func (s *Server) forgetBackends() {
 			s.leaving = true
 		default:
 			delete(s.backends, key)
-		}
-	}
-}
-
-// Drain takes the server out of service: listeners close, idle connections are closed at once, the others with the end of
-// the request that they are at, or of one last one that is on its way. It returns when all are gone, or ctx's error;
-// closing the engine ends the rest.
-func (s *Server) Drain(ctx context.Context) error {
-	s.draining.Store(true)
-	s.mu.Lock()
-	all := make([]*listener, 0, len(s.listeners))
-	for _, l := range s.listeners {
-		all = append(all, l)
-	}
-	clear(s.listeners)
-	s.mu.Unlock()
-	for _, l := range all {
-		l.close()
-	}
-	for s.connections.Load() > 0 {
-		select {
-		case <-s.emptied:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
-	return nil
-}
-
-// gone counts one client connection less.
-func (s *Server) gone() {
-	if s.connections.Add(-1) == 0 {
-		select {
-		case s.emptied <- struct{}{}:
-		default:
 		}
 	}
 }

@@ -47,3 +47,20 @@ func (n *Node) Again(ctx context.Context, bin string) (time.Duration, error) {
 	err := n.run(ctx, bin, nil)
 	return time.Since(began), err
 }
+
+// Upgrade starts a second lbd on the same data, which takes the place of the one that runs, and returns when it serves. The end of the first one is
+// told by the channel. After an error the first one goes on.
+func (n *Node) Upgrade(ctx context.Context, bin string) (ended <-chan error, err error) {
+	before := n.cmd
+	if err := n.run(ctx, bin, nil); err != nil {
+		if n.cmd != nil {
+			_ = n.cmd.Process.Kill() // if it has not ended
+			_ = n.cmd.Wait()
+		}
+		n.cmd = before
+		return nil, err
+	}
+	told := make(chan error, 1)
+	go func() { told <- before.Wait() }()
+	return told, nil
+}

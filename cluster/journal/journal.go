@@ -150,6 +150,9 @@ func (j *Journal) Refuse(entry *lbdv1.ListAuditResponse) {
 	j.told[group]++
 }
 
+// Note notes a call that was accepted, and of which no log but this one knows: an entry like any other, whose result says so.
+func (j *Journal) Note(entry *lbdv1.ListAuditResponse) { j.Refuse(entry) }
+
 // Refusals are the notes later than a time, oldest first: those of the files, and those that are not written yet.
 func (j *Journal) Refusals(since time.Time) []*lbdv1.ListAuditResponse {
 	j.writing.Lock()

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/reflect/protoregistry"
 
+	raftv1 "lbd/proto/lbd/raft/v1"
 	lbdv1 "lbd/proto/lbd/v1"
 )
 
@@ -23,6 +24,11 @@ var openToAll = map[string]bool{
 	healthpb.Health_Check_FullMethodName: true,
 	healthpb.Health_Watch_FullMethodName: true,
 	healthpb.Health_List_FullMethodName:  true,
+}
+
+// openToJoiners are the methods that take a credential of their own, in the message: a node that joins has no other yet.
+var openToJoiners = map[string]bool{
+	raftv1.PeerService_Join_FullMethodName: true,
 }
 
 // foreignRules are those of services whose protos are not ours.
@@ -76,6 +82,11 @@ func (r rules) permit(c Caller, method string) error {
 	switch {
 	case !known: // gRPC answers UNIMPLEMENTED
 		return nil
+	case c.Kind == kindNode != (rule.GetScope() == lbdv1.Scope_SCOPE_PEER) && rule != nil:
+		if c.Kind == kindNode {
+			return permissionDenied(reasonRole, "%s calls for nobody: %s is not between nodes", c.Author, shortMethod(method))
+		}
+		return permissionDenied(reasonRole, "%s is between the nodes of the cluster: %s is none", shortMethod(method), c.Author)
 	case rule == nil:
 		return permissionDenied(reasonRole, "%s has no rule who may call it: it is refused to everybody", strings.TrimPrefix(method, "/"))
 	case c.Role < rule.GetRole():

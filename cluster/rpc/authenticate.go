@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
 
 	"lbd/cluster/state"
 	raftv1 "lbd/proto/lbd/raft/v1"
@@ -28,6 +29,8 @@ type authenticator struct {
 	now   func() time.Time
 	// rescue is Config.LocalAdmin.
 	rescue bool
+	// peers tell who is a node of the cluster; nil: nobody is.
+	peers *Peers
 }
 
 // caller identifies who calls, or says why not.
@@ -44,21 +47,31 @@ func (a *authenticator) caller(ctx context.Context, header metadata.MD) (Caller,
 	case user:
 		return a.local(info), nil
 	case portPeer:
+		if chain := info.State.PeerCertificates; len(chain) > 0 && claimsNode(chain[0]) {
+			return a.fromNode(source, chain[0], header)
+		}
 		return a.certificate(source, info.State.PeerCertificates)
 	}
 	return Caller{}, unauthenticated(reasonNoCredential, "the caller is not known")
 }
 
-// local is a caller of the control socket. Without local_admin the machine's own users operate, and change nothing. But where no
-// admin's token is good any more, root (of a private socket, who lbd runs as, too) is an admin again: somebody has to be.
+// local is a caller of the control socket.
 func (a *authenticator) local(u user) Caller {
+	c := a.socket(a.node, u, int(u.uid) == os.Geteuid(), a.rescue)
+	c.shown = shown{socket: true, uid: u.uid, role: u.role}
+	return c
+}
+
+// socket is a caller of a node's control socket. Without local_admin the machine's own users operate, and change nothing. But where no
+// admin's token is good any more, root (of a private socket, who lbd runs as, too) is an admin again: somebody has to be.
+func (a *authenticator) socket(node string, u user, ours, rescue bool) Caller {
 	role := u.role
 	current := a.store.State()
-	last := (u.uid == 0 || int(u.uid) == os.Geteuid()) && !current.Settings().LocalAdmin && !current.HasAdmin(a.now())
-	if !current.Settings().LocalAdmin && !last && !a.rescue {
+	last := (u.uid == 0 || ours) && !current.Settings().LocalAdmin && !current.HasAdmin(a.now())
+	if !current.Settings().LocalAdmin && !last && !rescue {
 		role = min(role, lbdv1.Role_ROLE_OPERATOR)
 	}
-	return Caller{Author: fmt.Sprintf("node/%s uid=%d", a.node, u.uid), Kind: kindSocket, Role: role, Source: "unix"}
+	return Caller{Author: fmt.Sprintf("node/%s uid=%d", node, u.uid), Kind: kindSocket, Role: role, Source: "unix"}
 }
 
 // bearer is a caller with a token: "Bearer lbt_<id>_<secret>" (RFC 6750, section 2.1).
@@ -71,10 +84,22 @@ func (a *authenticator) bearer(source string, values []string) (Caller, error) {
 	stored, known := a.store.State().Token(id)
 	sum := sha256.Sum256([]byte(secret))
 	if subtle.ConstantTimeCompare(sum[:], stored.GetSecretSha256()) == 0 || !known {
-		return Caller{}, unauthenticated(reasonBadCredential, "the token `lbt_%s_…` is not known: it was revoked, is of another cluster, or is misspelt", clip(id))
+		err := unauthenticated(reasonBadCredential, "the token `lbt_%s_…` is not known: it was revoked, is of another cluster, or is misspelt", clip(id))
+		if !known {
+			err = &unknownCredential{err}
+		}
+		return Caller{}, err
 	}
-	return a.holder(source, kindToken, stored)
+	c, err := a.holder(source, kindToken, stored)
+	c.shown = shown{authorization: values[0]}
+	return c, err
 }
+
+// unknownCredential is a credential that the state does not have; one that was made a moment ago may be on its way here.
+type unknownCredential struct{ error }
+
+// GRPCStatus is what the caller is answered.
+func (e *unknownCredential) GRPCStatus() *status.Status { return status.Convert(e.error) }
 
 // certificate is a caller who has proven to hold the key of a client certificate. Who signed it does not matter: the key was
 // named when the credential was made.
@@ -85,7 +110,7 @@ func (a *authenticator) certificate(source string, chain []*x509.Certificate) (C
 	leaf := chain[0]
 	stored, known := a.store.State().TokenOfKey(publicKeyPin(leaf))
 	if !known {
-		return Caller{}, unauthenticated(reasonBadCredential, "the client certificate's key is not known here: %s", publicKeyPin(leaf))
+		return Caller{}, &unknownCredential{unauthenticated(reasonBadCredential, "the client certificate's key is not known here: %s", publicKeyPin(leaf))}
 	}
 	switch now := a.now(); {
 	case now.Before(leaf.NotBefore):
@@ -97,6 +122,7 @@ func (a *authenticator) certificate(source string, chain []*x509.Certificate) (C
 	if end := leaf.NotAfter; err == nil && (c.Expire.IsZero() || end.Before(c.Expire)) {
 		c.Expire = end
 	}
+	c.shown = shown{certificate: leaf.Raw}
 	return c, err
 }
 

@@ -1,8 +1,10 @@
 package rpc
 
 import (
+	"cmp"
 	"context"
 	"slices"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc"
@@ -17,17 +19,41 @@ import (
 // backendService answers lbd.v1.BackendService.
 type backendService struct {
 	lbdv1.UnimplementedBackendServiceServer
+	node     string
 	store    Store
 	observer Observer
+	overlay  Overlay
+	journal  Journal
 	writer   *writer
+	fleet    *fleet
 }
 
-// GetStatus reads backends as this node sees them. A pool that is not stored is NOT_FOUND.
-func (s *backendService) GetStatus(_ context.Context, req *lbdv1.BackendServiceGetStatusRequest) (*lbdv1.BackendServiceGetStatusResponse, error) {
-	if err := s.find(req.GetPool()); err != nil {
+// GetStatus reads backends as this node sees them, or each. A pool that is not stored is NOT_FOUND.
+func (s *backendService) GetStatus(ctx context.Context, req *lbdv1.BackendServiceGetStatusRequest) (*lbdv1.BackendServiceGetStatusResponse, error) {
+	here := func(context.Context) (*lbdv1.BackendServiceGetStatusResponse, error) {
+		if err := s.find(req.GetPool()); err != nil {
+			return nil, err
+		}
+		return &lbdv1.BackendServiceGetStatusResponse{Backends: s.observer.Backends(req.GetPool())}, nil
+	}
+	if req.GetNode() != everyNode {
+		return here(ctx)
+	}
+	answers, unreached, err := answered(s.fleet, ask(ctx, s.fleet, here,
+		func(ctx context.Context, conn grpc.ClientConnInterface) (*lbdv1.BackendServiceGetStatusResponse, error) {
+			return lbdv1.NewBackendServiceClient(conn).GetStatus(ctx, req)
+		}))
+	if err != nil {
 		return nil, err
 	}
-	return &lbdv1.BackendServiceGetStatusResponse{Backends: s.observer.Backends(req.GetPool())}, nil
+	out := &lbdv1.BackendServiceGetStatusResponse{Unreached: unreached}
+	for _, a := range answers {
+		out.Backends = append(out.Backends, a.answer.GetBackends()...)
+	}
+	slices.SortStableFunc(out.Backends, func(a, b *lbdv1.BackendStatus) int {
+		return cmp.Or(strings.Compare(a.GetPool(), b.GetPool()), strings.Compare(a.GetAddress(), b.GetAddress()))
+	})
+	return out, nil
 }
 
 // WatchStatus streams what GetStatus reads: at once, and then once a second if something has changed. It ends when the pool
@@ -61,7 +87,7 @@ func (s *backendService) SetState(ctx context.Context, req *lbdv1.SetStateReques
 		Pool: req.GetPool(), Address: req.GetAddress(), What: &lbdv1.Override_State{State: req.GetState()},
 		Reason: req.GetReason(), ExpireTime: req.GetExpireTime(), CloseConnections: req.GetCloseConnections(),
 	}
-	inForce, err := s.set(ctx, set, req.GetRequestId())
+	inForce, err := s.set(ctx, set, req.GetRequestId(), req.GetNodeOnly())
 	if err == nil && req.GetState() == lbdv1.BackendState_BACKEND_STATE_READY {
 		s.observer.EndEjection(req.GetPool(), state.NormalAddress(req.GetAddress()))
 	}
@@ -74,30 +100,36 @@ func (s *backendService) SetWeight(ctx context.Context, req *lbdv1.SetWeightRequ
 		Pool: req.GetPool(), Address: req.GetAddress(), What: &lbdv1.Override_Weight{Weight: req.GetWeight()},
 		Reason: req.GetReason(), ExpireTime: req.GetExpireTime(),
 	}
-	inForce, err := s.set(ctx, set, req.GetRequestId())
+	inForce, err := s.set(ctx, set, req.GetRequestId(), req.GetNodeOnly())
 	return &lbdv1.SetWeightResponse{Overrides: inForce}, err
 }
 
-// set makes one override so, and reads what is in force of its backend then.
-func (s *backendService) set(ctx context.Context, set *lbdv1.Override, requestID string) ([]*lbdv1.Override, error) {
+// set makes one override so, everywhere or on this node alone, and reads what is in force of its backend then.
+func (s *backendService) set(ctx context.Context, set *lbdv1.Override, requestID string, here bool) ([]*lbdv1.Override, error) {
+	if here {
+		return s.sayHere(ctx, set)
+	}
 	if _, err := s.writer.override(ctx, &raftv1.OverrideCommand{RequestId: requestID, Sets: []*lbdv1.Override{set}}); err != nil {
 		return nil, err
 	}
-	address := state.NormalAddress(set.GetAddress())
-	others := func(o *lbdv1.Override) bool { return o.GetAddress() != address }
-	return slices.DeleteFunc(overridesNow(s.store.State(), set.GetPool(), s.writer.now()), others), nil
+	set.Address = state.NormalAddress(set.GetAddress())
+	return s.inForceOf(set), nil
 }
 
-// ListOverrides reads the overrides in force.
+// ListOverrides reads the overrides in force: what is said of all nodes, and what of this one alone.
 func (s *backendService) ListOverrides(_ context.Context, req *lbdv1.ListOverridesRequest) (*lbdv1.ListOverridesResponse, error) {
 	if err := s.find(req.GetPool()); err != nil {
 		return nil, err
 	}
-	return &lbdv1.ListOverridesResponse{Overrides: overridesNow(s.store.State(), req.GetPool(), s.writer.now())}, nil
+	return &lbdv1.ListOverridesResponse{Overrides: inForce(s.store.State(), s.overlay, req.GetPool(), s.writer.now())}, nil
 }
 
 // ClearOverrides ends overrides, and lists those that have ended by this very call: none for a retry.
 func (s *backendService) ClearOverrides(ctx context.Context, req *lbdv1.ClearOverridesRequest) (*lbdv1.ClearOverridesResponse, error) {
+	if req.GetNodeOnly() {
+		ended, err := s.clearHere(ctx, req)
+		return &lbdv1.ClearOverridesResponse{Overrides: ended}, err
+	}
 	clears := []*raftv1.OverrideKey{{Pool: req.GetPool(), Address: req.GetAddress()}}
 	result, err := s.writer.override(ctx, &raftv1.OverrideCommand{RequestId: req.GetRequestId(), Clears: clears})
 	if err != nil {

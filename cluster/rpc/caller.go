@@ -21,13 +21,14 @@ const (
 	kindSocket      = "socket"
 	kindToken       = "token"
 	kindCertificate = "certificate"
+	kindNode        = "node"
 )
 
 // Caller is who makes a call, and what that caller may do.
 type Caller struct {
 	// Author is who a revision is recorded for: "node/edge-1 uid=0", "token ci-shop (k3v9…)".
 	Author string
-	// Kind is "socket", "token" or "certificate".
+	// Kind is "socket", "token", "certificate" or, of another node that calls for itself, "node".
 	Kind string
 	Role lbdv1.Role
 	// Owners that the caller is bound to; none: not bound.
@@ -38,6 +39,13 @@ type Caller struct {
 	TokenID string
 	// Expire is when the credential ends by itself; zero: never.
 	Expire time.Time
+	// Via is the name of the node that has passed the call on; empty: it came directly.
+	Via string
+
+	// node is who calls, or has passed the call on; nil: no node.
+	node *lbdv1.Node
+	// shown is by what the caller is known.
+	shown shown
 }
 
 // bound tells whether the caller may touch only what some owners have.
@@ -81,7 +89,15 @@ func boundTooTight(c Caller) error {
 func origin(ctx context.Context) *raftv1.Origin {
 	method, _ := grpc.Method(ctx)
 	c, _ := callerOf(ctx)
-	return &raftv1.Origin{Source: hostOf(c.Source), Method: shortMethod(method)}
+	return &raftv1.Origin{Source: c.from(), Method: shortMethod(method)}
+}
+
+// from is where a call came from, for the audit: "10.0.0.9", "10.0.0.9 via edge-2".
+func (c Caller) from() string {
+	if c.Via != "" {
+		return hostOf(c.Source) + " via " + c.Via
+	}
+	return hostOf(c.Source)
 }
 
 // hostOf is a source without its port.

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"strings"
 
+	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -21,9 +22,12 @@ import (
 // certificateService answers lbd.v1.CertificateService.
 type certificateService struct {
 	lbdv1.UnimplementedCertificateServiceServer
+	seat     Seat   // nil: this node is alone
+	peers    *Peers // nil: likewise
 	store    Store
 	observer Observer
 	writer   *writer
+	fleet    *fleet
 }
 
 // Rotate stores new content for a certificate, as one revision.
@@ -105,8 +109,41 @@ func (d *draft) rotated(req *lbdv1.RotateRequest, old *raftv1.StoredResource) (c
 	return c, nil
 }
 
-// GetStatus reads what is stored and what this node serves.
-func (s *certificateService) GetStatus(_ context.Context, req *lbdv1.CertificateServiceGetStatusRequest) (*lbdv1.CertificateServiceGetStatusResponse, error) {
+// GetStatus reads what is stored and what this node serves, or each.
+func (s *certificateService) GetStatus(ctx context.Context, req *lbdv1.CertificateServiceGetStatusRequest) (*lbdv1.CertificateServiceGetStatusResponse, error) {
+	if req.GetNode() != everyNode {
+		return s.statusHere(req)
+	}
+	here := func(context.Context) (*lbdv1.CertificateServiceGetStatusResponse, error) { return s.statusHere(req) }
+	answers, unreached, err := answered(s.fleet, ask(ctx, s.fleet, here,
+		func(ctx context.Context, conn grpc.ClientConnInterface) (*lbdv1.CertificateServiceGetStatusResponse, error) {
+			return lbdv1.NewCertificateServiceClient(conn).GetStatus(ctx, &lbdv1.CertificateServiceGetStatusRequest{Name: req.GetName()})
+		}))
+	if err != nil {
+		return nil, err
+	}
+	out := &lbdv1.CertificateServiceGetStatusResponse{Unreached: unreached}
+	for _, a := range answers {
+		if a.node.GetId() == s.fleet.id {
+			out.Certificates = a.answer.GetCertificates()
+		}
+	}
+	byName := map[string]*lbdv1.CertificateStatus{}
+	for _, c := range out.GetCertificates() {
+		byName[c.GetName()] = c
+	}
+	for _, a := range answers {
+		for _, c := range a.answer.GetCertificates() {
+			if one := byName[c.GetName()]; one != nil {
+				one.Nodes = append(one.Nodes, &lbdv1.CertificateOnNode{Node: a.node.GetName(), ServedSerial: c.GetServedSerial()})
+			}
+		}
+	}
+	return out, nil
+}
+
+// statusHere reads what is stored and what this node serves.
+func (s *certificateService) statusHere(req *lbdv1.CertificateServiceGetStatusRequest) (*lbdv1.CertificateServiceGetStatusResponse, error) {
 	current := s.store.State()
 	out := &lbdv1.CertificateServiceGetStatusResponse{}
 	if name := req.GetName(); name != "" {

@@ -19,6 +19,7 @@ type configService struct {
 	store    Store
 	observer Observer
 	writer   *writer
+	fleet    *fleet
 	inbox    inbox
 }
 
@@ -85,8 +86,8 @@ func (s *configService) Export(req *lbdv1.ExportRequest, stream grpc.ServerStrea
 	return out.flush()
 }
 
-// Get reads one resource, who refers to it, and what this node makes of it.
-func (s *configService) Get(_ context.Context, req *lbdv1.GetRequest) (*lbdv1.GetResponse, error) {
+// Get reads one resource, who refers to it, and what this node, or each, makes of it.
+func (s *configService) Get(ctx context.Context, req *lbdv1.GetRequest) (*lbdv1.GetResponse, error) {
 	kind, err := parseKind(req.GetKind())
 	if err != nil {
 		return nil, err
@@ -97,6 +98,8 @@ func (s *configService) Get(_ context.Context, req *lbdv1.GetRequest) (*lbdv1.Ge
 	current := s.store.State()
 	stored, ok := current.Get(kind, req.GetName())
 	switch {
+	case ok && req.GetAllNodes():
+		return s.describeEverywhere(ctx, current, state.Key{Kind: kind, Name: req.GetName()}, stored)
 	case ok:
 		return s.describe(current, state.Key{Kind: kind, Name: req.GetName()}, stored), nil
 	case kind == state.ClusterSettings: // nobody has set any: all have their defaults
@@ -122,9 +125,33 @@ func (s *configService) describe(current *state.State, key state.Key, stored *ra
 		out.UsedBy = append(out.UsedBy, user.String())
 	}
 	if key.Kind == state.Pools {
-		out.Overrides = overridesNow(current, key.Name, s.writer.now())
+		out.Overrides = inForce(current, s.writer.overlay, key.Name, s.writer.now())
 	}
 	return out
+}
+
+// describeEverywhere is describe, with what every node makes of the resource.
+func (s *configService) describeEverywhere(ctx context.Context, current *state.State, key state.Key, stored *raftv1.StoredResource) (*lbdv1.GetResponse, error) {
+	out := s.describe(current, key, stored)
+	here := func(context.Context) (*lbdv1.GetResponse, error) { return out, nil }
+	answers, unreached, err := answered(s.fleet, ask(ctx, s.fleet, here,
+		func(ctx context.Context, conn grpc.ClientConnInterface) (*lbdv1.GetResponse, error) {
+			return lbdv1.NewConfigServiceClient(conn).Get(ctx, &lbdv1.GetRequest{Kind: string(key.Kind), Name: key.Name})
+		}))
+	if err != nil {
+		return nil, err
+	}
+	var conditions []*lbdv1.Condition
+	for _, a := range answers {
+		conditions = append(conditions, a.answer.GetConditions()...)
+	}
+	out.Conditions, out.Unreached = conditions, unreached
+	for _, n := range s.fleet.nodes() {
+		if n.GetDrain() != nil {
+			out.Drained = append(out.Drained, n.GetName())
+		}
+	}
+	return out, nil
 }
 
 // List reads a page of one kind, ordered by name.

@@ -42,6 +42,9 @@ type DebugFile struct {
 //
 // Each file is made by itself, within a time and a size, so that one that fails, panics or hangs costs itself alone.
 func (s *systemService) CollectDebug(req *lbdv1.CollectDebugRequest, stream grpc.ServerStreamingServer[lbdv1.CollectDebugResponse]) error {
+	if there, err := passed(s.fleet, lbdv1.SystemService_CollectDebug_FullMethodName, req, stream); there || err != nil {
+		return err
+	}
 	profile, err := profileLength(req)
 	if err != nil {
 		return err

@@ -36,7 +36,7 @@ func (s *systemService) debugFiles(profile time.Duration) []DebugFile {
 			return writeLines(w, slices.Values(s.observer.Backends("")))
 		}},
 		{Name: "overrides.jsonl", About: "what operators have said of backends", Write: func(_ context.Context, w io.Writer) error {
-			return writeLines(w, slices.Values(overridesNow(s.store.State(), "", s.now())))
+			return writeLines(w, slices.Values(inForce(s.store.State(), s.overlay, "", s.now())))
 		}},
 		{Name: "connections.json", About: "open connections, with the addresses of clients", Write: s.oneMessage(func(context.Context) (proto.Message, error) {
 			return s.observer.Connections(&lbdv1.ListConnectionsRequest{Limit: connectionsListedMax})

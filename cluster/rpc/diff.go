@@ -41,7 +41,7 @@ func (s *configService) Diff(stream diffStream) error {
 	}
 	for _, stored := range d.change.GetUpserts() { // changed or not: what operators have said holds for these, too
 		if pool := stored.GetResource().GetPool(); pool != nil {
-			answer.Overrides = append(answer.Overrides, overridesNow(next, pool.GetName(), s.writer.now())...)
+			answer.Overrides = append(answer.Overrides, inForce(next, s.writer.overlay, pool.GetName(), s.writer.now())...)
 		}
 	}
 	return stream.SendAndClose(answer)

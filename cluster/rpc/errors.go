@@ -35,6 +35,22 @@ const (
 	// reasonRole and reasonOwner: the caller may not do this, or not to what another owner has.
 	reasonRole  = "ROLE"
 	reasonOwner = "OWNER"
+	// reasonRemoved: the node that calls, or is called, is no member of the cluster any more.
+	reasonRemoved = "NODE_REMOVED"
+	// reasonStale: this node has been without a leader for so long that it takes only what needs no cluster: its socket.
+	reasonStale = "STALE"
+	// reasonUnreached: another node does not answer.
+	reasonUnreached = "NODE_UNREACHED"
+	// reasonQuorum: the voters that are left could not go on; reasonLastNode: nobody would be left who takes traffic.
+	reasonQuorum   = "QUORUM"
+	reasonLastNode = "LAST_NODE"
+	// reasonSocket: this is for the control socket of the node itself.
+	reasonSocket = "SOCKET_ONLY"
+	// reasonJoinToken: the join token is not for this node; reasonRejected: the node was turned away.
+	reasonJoinToken = "JOIN_TOKEN"
+	reasonRejected  = "NODE_REJECTED"
+	// reasonPast: what is asked for is too long ago.
+	reasonPast = "PAST"
 	// reasonBounds: a field says what the caller may not write.
 	reasonBounds = "OUT_OF_BOUNDS"
 	// reasonNoCredential, reasonBadCredential, reasonExpired: who calls is not known; reasonLimited: and has tried too often.
@@ -191,6 +207,16 @@ func conflicting(conflict *state.ConflictError) error {
 	return withDetails(codes.Aborted, string(conflict.Reason), conflict.Error(), failure)
 }
 
+// reasonOf is the reason of a status; empty: it has none.
+func reasonOf(err error) string {
+	for _, d := range status.Convert(err).Details() {
+		if info, ok := d.(*errdetails.ErrorInfo); ok {
+			return info.GetReason()
+		}
+	}
+	return ""
+}
+
 // furnished gives a status of another package's, as the data plane's, the details that its code asks for.
 func furnished(st *status.Status) error {
 	for _, d := range st.Details() {
@@ -242,10 +268,16 @@ func statusOf(err error) error {
 		return sealError(err)
 	case errors.Is(err, state.ErrNotKept):
 		return notFound("revisions", "%s", err)
+	case errors.Is(err, cluster.ErrRemoved):
+		return permissionDenied(reasonRemoved, "%v", err)
+	case errors.Is(err, cluster.ErrGate):
+		return notAllowed(reasonPrecondition, "%v", err)
 	case errors.Is(err, cluster.ErrNoLeader):
 		return unavailable(reasonNoLeader, err.Error())
 	case errors.Is(err, cluster.ErrOutcomeUnknown):
 		return unavailable(reasonOutcomeUnknown, err.Error())
+	case errors.Is(err, cluster.ErrPast):
+		return withDetails(codes.OutOfRange, reasonPast, err.Error())
 	case errors.Is(err, cluster.ErrClosed):
 		return unavailable(reasonStopping, err.Error())
 	case errors.Is(err, context.DeadlineExceeded):

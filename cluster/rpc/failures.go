@@ -46,6 +46,14 @@ func (f *failures) refuse(source string, now time.Time, failure error) error {
 		&errdetails.RetryInfo{RetryDelay: durationpb.New(failuresInterval)})
 }
 
+// limited tells whether a source has failed too often, and is not answered the cause any more.
+func (f *failures) limited(source string, now time.Time) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	c, known := f.sources[sourceNetwork(source)]
+	return known && c.left+max(now.Sub(c.at).Seconds(), 0)/failuresInterval.Seconds() < 1
+}
+
 // makeRoomLocked forgets sources that are as good as new and, where that is not enough, any: they begin anew.
 func (f *failures) makeRoomLocked(now time.Time) {
 	if len(f.sources) < failureSourcesMax {

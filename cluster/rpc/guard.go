@@ -31,18 +31,26 @@ type guard struct {
 	now      func() time.Time
 	journal  Journal
 	auth     *authenticator
+	fleet    *fleet
 	rules    rules // set before the server serves
+	node     string
+	seat     Seat   // nil: this node has no others beside it
+	peers    *Peers // nil: none can be reached
 	failures failures
 	sessions sessions
 
 	calls         *shares
 	waits         *shares
+	nodes         *shares // other nodes that call for themselves
+	relayed       *shares // what other nodes ask in their callers' names, which they have bounded
 	strangers     *shares // who has no credential
 	strangerWaits *shares
 	// stopping is done when Close begins: streams that wait end then.
 	stopping context.Context
-	// receivers are the goroutines of RecvMsg.
+	// receivers are the goroutines of RecvMsg, and those that look after calls which are passed on.
 	receivers sync.WaitGroup
+	// undecided are the places of calls whose credential is looked for a second time.
+	undecided chan struct{}
 }
 
 func newGuard(cfg Config, stopping context.Context) *guard {
@@ -50,11 +58,18 @@ func newGuard(cfg Config, stopping context.Context) *guard {
 		log:           cfg.Logger,
 		now:           cfg.Now,
 		journal:       cfg.Journal,
-		auth:          &authenticator{node: cfg.Node, store: cfg.Store, now: cfg.Now, rescue: cfg.LocalAdmin},
+		fleet:         newFleet(cfg),
+		auth:          &authenticator{node: cfg.Node, store: cfg.Store, now: cfg.Now, rescue: cfg.LocalAdmin, peers: cfg.Peers},
+		node:          cfg.Node,
+		seat:          cfg.Seat,
+		peers:         cfg.Peers,
 		failures:      failures{sources: map[netip.Prefix]*failureCount{}},
 		sessions:      sessions{store: cfg.Store, open: map[string]map[*session]struct{}{}},
 		calls:         newShares(callsMax, callsEachMax, callsReserved),
 		waits:         newShares(waitsMax, waitsEachMax, waitsReserved),
+		nodes:         newShares(peerCallsMax, peerCallsEachMax, 0),
+		relayed:       newShares(relayedMax, relayedMax, 0),
+		undecided:     make(chan struct{}, undecidedMax),
 		strangers:     newShares(strangerCallsMax, strangerCallsMax, 0),
 		strangerWaits: newShares(strangerWaitsMax, strangerWaitsMax, 0),
 		stopping:      stopping,
@@ -67,17 +82,28 @@ func (g *guard) admit(ctx context.Context, info *tap.Info) (context.Context, err
 	if openToAll[info.FullMethodName] {
 		return ctx, nil
 	}
+	if openToJoiners[info.FullMethodName] {
+		return g.auth.admitJoiner(ctx, info.Header), nil
+	}
 	p, _ := peer.FromContext(ctx)
 	source := sourceOf(p)
 	c, err := g.auth.caller(ctx, info.Header)
+	if g.mayBeOnItsWay(source, err) && g.leaveUndecided(ctx) {
+		return withUndecided(ctx, info.Header), nil
+	}
 	if err != nil {
 		return ctx, g.refuseLogin(source, info.FullMethodName, err)
 	}
 	if known, ok := p.AuthInfo.(portPeer); ok {
-		known.conn.trust(c.account())
+		known.conn.trust(c.connection())
 	}
-	if err := g.rules.permit(c, info.FullMethodName); err != nil {
-		g.noteRefusal(c, info.FullMethodName, err)
+	return g.let(ctx, c, info.FullMethodName)
+}
+
+// let lets a known caller in, if he may call the method.
+func (g *guard) let(ctx context.Context, c Caller, method string) (context.Context, error) {
+	if err := g.rules.permit(c, method); err != nil {
+		g.noteRefusal(c, method, err)
 		return ctx, err
 	}
 	if c.TokenID != "" {
@@ -114,6 +140,9 @@ func (s *Server) Admit(ask Ask) error {
 	if err != nil {
 		return g.refuseLogin(ask.Source, ask.Method, err)
 	}
+	if err := g.stale(c); err != nil {
+		return err
+	}
 	if c.Role < ask.Least {
 		err := roleTooLow(c, ask.Least)
 		g.noteRefusal(c, ask.Method, err)
@@ -139,7 +168,7 @@ func (g *guard) refuseLogin(source, method string, failure error) error {
 // noteRefusal notes what a known caller may not do.
 func (g *guard) noteRefusal(c Caller, method string, refusal error) {
 	g.journal.Refuse(&lbdv1.ListAuditResponse{
-		Time: timestamppb.New(g.now()), Author: c.Author, Source: hostOf(c.Source), Method: g.noted(method), Result: "forbidden",
+		Time: timestamppb.New(g.now()), Author: c.Author, Source: c.from(), Method: g.noted(method), Result: "forbidden",
 		Message: status.Convert(refusal).Message(), Count: 1,
 	})
 }
@@ -166,12 +195,17 @@ var waitingMethods = map[string]bool{
 
 func (g *guard) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 	var answer any
-	err := g.run(ctx, info.FullMethod, func(ctx context.Context) (err error) {
-		if err := refuseUnknown(req); err != nil {
+	err := g.run(ctx, info.FullMethod, call{
+		local: localOnly(req),
+		here: func(ctx context.Context) (err error) {
+			answer, err = g.fleet.unary(ctx, info.FullMethod, req, handler)
 			return err
-		}
-		answer, err = handler(ctx, req)
-		return err
+		},
+		there: func(ctx context.Context, f *forward) (err error) {
+			answer, err = f.unary(ctx, req)
+			return err
+		},
+		check: func() error { return refuseUnknown(req) },
 	})
 	if err != nil {
 		return nil, err
@@ -180,17 +214,41 @@ func (g *guard) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, 
 }
 
 func (g *guard) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
-	return g.run(stream.Context(), info.FullMethod, func(ctx context.Context) error {
-		return handler(srv, &guardedStream{ServerStream: stream, ctx: ctx, guard: g})
+	return g.run(stream.Context(), info.FullMethod, call{
+		here: func(ctx context.Context) error {
+			return handler(srv, &guardedStream{ServerStream: stream, ctx: ctx, guard: g})
+		},
+		there: func(ctx context.Context, f *forward) error {
+			return f.stream(ctx, &guardedStream{ServerStream: stream, ctx: ctx, guard: g})
+		},
+		check: func() error { return nil }, // each message, when it comes
 	})
 }
 
-// run calls a handler with a slot and a deadline, while its caller's credential lasts.
-func (g *guard) run(ctx context.Context, method string, call func(context.Context) error) (err error) {
+// call is what run has to do with a call.
+type call struct {
+	// local: its message says that it is about this node alone.
+	local bool
+	check func() error
+	// here answers it, there has the leader answer it.
+	here  func(context.Context) error
+	there func(context.Context, *forward) error
+}
+
+// run answers a call:
+//
+//  1. look once more for a credential that may have been on its way
+//  2. a slot and a deadline, as long as the caller's credential lasts
+//  3. answer it, here or by the leader ([guard.place])
+//  4. turn the error into a status
+func (g *guard) run(ctx context.Context, method string, one call) (err error) {
+	if ctx, err = g.decide(ctx, method); err != nil {
+		return err
+	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	c, err := callerOf(ctx)
-	slots, timeout := g.slots(method, err != nil), callTimeoutMax
+	slots, timeout := g.slots(ctx, c, method, err != nil), callTimeoutMax
 	if waitingMethods[method] {
 		timeout = waitTimeoutMax
 		defer context.AfterFunc(g.stopping, func() { cancel(errStopping) })()
@@ -205,12 +263,14 @@ func (g *guard) run(ctx context.Context, method string, call func(context.Contex
 	ctx, cancelTimeout := context.WithTimeout(ctx, timeout)
 	defer cancelTimeout()
 	defer g.contain(method, &err)
-	err = call(ctx)
-	if cause := context.Cause(ctx); err != nil && status.Code(cause) == codes.Unauthenticated {
+	if err = one.check(); err == nil {
+		err = g.place(ctx, c, method, one)
+	}
+	if cause := context.Cause(ctx); err != nil && (status.Code(cause) == codes.Unauthenticated || reasonOf(cause) == reasonStale) {
 		err = cause // whatever the handler made of it
 	}
 	err = g.answer(method, err)
-	g.log.Debug("control call", "method", shortMethod(method), "author", c.Author, "source", c.Source, "took", time.Since(begun), "code", status.Code(err))
+	g.log.Debug("control call", "method", shortMethod(method), "author", c.Author, "source", c.from(), "took", time.Since(begun), "code", status.Code(err))
 	if status.Code(err) == codes.PermissionDenied {
 		g.noteRefusal(c, method, err)
 	}
@@ -219,8 +279,12 @@ func (g *guard) run(ctx context.Context, method string, call func(context.Contex
 
 // slots are those that a call takes one of. Strangers have their own: they keep nobody else out, and who waits among them no one
 // who asks once.
-func (g *guard) slots(method string, stranger bool) *shares {
+func (g *guard) slots(ctx context.Context, c Caller, method string, stranger bool) *shares {
 	switch waits := waitingMethods[method]; {
+	case c.Kind == kindNode:
+		return g.nodes
+	case isNodeOnly(ctx):
+		return g.relayed
 	case stranger && waits:
 		return g.strangerWaits
 	case stranger:

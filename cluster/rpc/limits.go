@@ -124,4 +124,93 @@ const (
 	// connectionsListedDefault and connectionsListedMax are the connections of one list.
 	connectionsListedDefault = 1000
 	connectionsListedMax     = 10_000
+
+	// staleTold is how long a node may not have heard from a leader before that is told as a fault; an election takes a second or two.
+	staleTold = 10 * time.Second
+	// lagMax is how long a node may be behind the newest revision before that is told as a fault, and lagPause how often it is asked.
+	lagMax   = time.Second
+	lagPause = 100 * time.Millisecond
+	// verifyAttempts are how often an entry of the log is looked for that all nodes still know.
+	verifyAttempts = 5
+
+	// peerCallsMax bounds the calls of other nodes for themselves in flight, and peerCallsEachMax those of one.
+	peerCallsMax     = 128
+	peerCallsEachMax = 32
+	// relayedMax bounds what others ask in their callers' names of this node alone: each of them bounds it by callsMax and waitsMax.
+	relayedMax = 1024
+	// learnTimeout bounds a question who the members are, and learnInterval is how often one is asked at most, whoever comes.
+	learnTimeout  = 2 * time.Second
+	learnInterval = time.Second
+	// confirmMemberTimeout is how long a member's handshake waits for others to confirm that it is one, where this node has been cut off.
+	confirmMemberTimeout = 500 * time.Millisecond
+	// membersLearnedMax bounds what is kept of an answer to it.
+	membersLearnedMax = 256
+	// undecidedMax bounds the calls whose credential is looked for a second time.
+	undecidedMax = 16
+	// leaderWait is how long a call waits for a leader: an election fits. leaderLook is how often it looks for one.
+	leaderWait = 3 * time.Second
+	leaderLook = 50 * time.Millisecond
+	// tellMax is what is left of a caller's deadline at most to tell him that there is none.
+	tellMax = 300 * time.Millisecond
+	// forwardedWait is how long a node that has passed a call on waits until it has what that has written. One that is too far behind has
+	// other troubles: the next read waits for itself.
+	forwardedWait = 5 * time.Second
+	// barrierTimeout is how long a read waits to be up to date before it is answered with what there is, and barrierTimeoutLost where it
+	// has been in vain for lostAfter.
+	barrierTimeout     = 3 * time.Second
+	barrierTimeoutLost = 500 * time.Millisecond
+	lostAfter          = 5 * time.Second
+	// confirmAfter is how long ago a node may have heard of the leader before it asks whether a credential is still good, and staleMax before it
+	// takes none any more.
+	confirmAfter = 3 * time.Second
+	staleMax     = 60 * time.Second
+	// staleLook is how often calls that go on are ended for that.
+	staleLook = 2 * time.Second
+
+	// peerDialTimeout bounds a connection to another node and its handshake; peerLossAfter is how long it may take nothing of what was sent.
+	peerDialTimeout = 2 * time.Second
+	peerLossAfter   = 2 * time.Second
+	// An idle connection is asked after peerKeepAliveIdle whether the other node is there.
+	peerKeepAliveIdle     = time.Second
+	peerKeepAliveInterval = time.Second
+	peerKeepAliveCount    = 2
+	// peerRetryMin to peerRetryMax is how often a node that is away is tried again.
+	peerRetryMin = 50 * time.Millisecond
+	peerRetryMax = 500 * time.Millisecond
+	// peerRelays are the connections to each node for calls in somebody's name: each carries streamsMax at a time.
+	peerRelays = 4
+
+	// handshakesMembers, handshakesClaimed and handshakesOthers are how many handshakes are at work at a time, of each kind; more wait, at most
+	// handshakesQueueMax. handshakesEachMax is what one source has of those that say to be nodes.
+	handshakesMembers  = 16
+	handshakesClaimed  = 2
+	handshakesOthers   = 4
+	handshakesQueueMax = 256
+	handshakesEachMax  = 4
+	// callersQueued are connections whose handshake is done and that the server has not taken yet.
+	callersQueued = 64
+	// acceptPauseMin to acceptPauseMax is how long nothing is accepted after the kernel has refused.
+	acceptPauseMin = 5 * time.Millisecond
+	acceptPauseMax = time.Second
+
+	// askTimeout is how long another node has to answer a question.
+	askTimeout = 5 * time.Second
+	// waitBeat is how often a node that is waited for says that it is there, waitTick how often it is looked at who is silent, and waitPause is between
+	// attempts on one.
+	waitBeat  = time.Second
+	waitTick  = 250 * time.Millisecond
+	waitPause = 250 * time.Millisecond
+	// waitBarrierMax is how long a node waits to have the revision that is to be waited for.
+	waitBarrierMax = 2 * time.Second
+	// sealKeepInterval is how often the sealing keys are looked after.
+	sealKeepInterval = 10 * time.Second
+	// connectionAgeMax ends connections of the control port, so that certificates which were renewed are shown.
+	connectionAgeMax = 12 * time.Hour
+	// memberStrangersMax is strangersPerSourceMax of where other nodes call from.
+	memberStrangersMax = 64
+	// handOverTimeout is how long another node may take to lead; lookInterval is how often that is looked at.
+	handOverTimeout = 10 * time.Second
+	lookInterval    = 20 * time.Millisecond
+	// recoverTimeoutMax bounds a recovery, which writes the state once.
+	recoverTimeoutMax = time.Minute
 )

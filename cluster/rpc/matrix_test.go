@@ -27,9 +27,9 @@ import (
 	lbdv1 "lbd/proto/lbd/v1"
 )
 
-// asked is a call of every method, on what owner `web` has where the method touches what somebody owns. A method that is not here
+// everyMethod is a call of every method, on what owner `web` has where the method touches what somebody owns. A method that is not here
 // fails the test: whoever adds one says what of an owner's it touches.
-func asked() map[string][]proto.Message {
+func everyMethod() map[string][]proto.Message {
 	head := &lbdv1.ApplyRequest{Part: &lbdv1.ApplyRequest_Header{Header: &lbdv1.ApplyHeader{Owner: "web", ValidateOnly: true}}}
 	return map[string][]proto.Message{
 		"AuthService/CreateToken": {&lbdv1.CreateTokenRequest{}}, // without a role: nothing is made
@@ -53,6 +53,22 @@ func asked() map[string][]proto.Message {
 		"CertificateService/GetStatus": {&lbdv1.CertificateServiceGetStatusRequest{}},
 		"CertificateService/Delete":    {&lbdv1.DeleteRequest{Name: "s"}}, // in use: it stays
 		"CertificateService/Purge":     {&lbdv1.PurgeRequest{Name: "s"}},
+
+		"ClusterService/GetStatus":       {&lbdv1.ClusterServiceGetStatusRequest{}},
+		"ClusterService/VerifyCluster":   {&lbdv1.VerifyClusterRequest{}},
+		"ClusterService/CreateJoinToken": {&lbdv1.CreateJoinTokenRequest{}},
+		"ClusterService/ListJoinTokens":  {&lbdv1.ListJoinTokensRequest{}},
+		"ClusterService/RevokeJoinToken": {&lbdv1.RevokeJoinTokenRequest{Id: "none"}},
+		"ClusterService/ApproveNode":     {&lbdv1.ApproveNodeRequest{Node: "none"}},
+		"ClusterService/RemoveNode":      {&lbdv1.RemoveNodeRequest{Node: "none"}},
+		"ClusterService/ReplaceNode":     {&lbdv1.ReplaceNodeRequest{}},
+		"ClusterService/TransferLeader":  {&lbdv1.TransferLeaderRequest{}},
+		"ClusterService/SetNodeRole":     {&lbdv1.SetNodeRoleRequest{Node: "none"}},
+		"ClusterService/DrainNode":       {&lbdv1.DrainNodeRequest{Node: "none"}},
+		"ClusterService/UndrainNode":     {&lbdv1.UndrainNodeRequest{Node: "none"}},
+		"ClusterService/RecoverCluster":  {&lbdv1.RecoverClusterRequest{}},
+		"ClusterService/RotateAuthority": {&lbdv1.RotateAuthorityRequest{}},
+		"ClusterService/RetireAuthority": {&lbdv1.RetireAuthorityRequest{}},
 
 		"ClusterService/GetSealStatus": {&lbdv1.GetSealStatusRequest{}},
 		"ClusterService/RotateSeal":    {&lbdv1.RotateSealRequest{}},
@@ -195,13 +211,16 @@ func TestMatrix(t *testing.T) {
 		Name: "https", Addresses: []string{":8443"}, Protocol: lbdv1.Protocol_PROTOCOL_HTTPS, Tls: &lbdv1.ListenerTls{DefaultCertificate: "s"},
 	})...)
 	callers := contenders(p)
-	requests := asked()
+	requests := everyMethod()
 	for _, m := range methods() {
 		method := fullMethod(m)
 		rule := ruleOf(string(m.Parent().FullName()), string(m.Name()))
 		if rule == nil {
 			t.Errorf("%s has no option lbd.v1.access: it is refused to everybody", method)
 			continue
+		}
+		if rule.GetAnswered() == lbdv1.Answered_ANSWERED_UNSPECIFIED {
+			t.Errorf("%s does not say which node answers it", method)
 		}
 		messages, ok := requests[shortMethod(method)]
 		if !ok {

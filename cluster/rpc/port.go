@@ -1,49 +1,19 @@
 package rpc
 
 import (
-	"context"
-	"crypto/tls"
-	"errors"
-	"fmt"
 	"net"
 	"net/netip"
 	"slices"
 	"sync"
-
-	"google.golang.org/grpc/credentials"
 )
-
-// Port is where callers with a credential reach the node over the network: gRPC over TLS 1.3.
-type Port struct {
-	// Listener is of TCP. The server closes it.
-	Listener net.Listener
-	// Endpoint is the "host:port" by which others reach it.
-	Endpoint string
-	// Certificate is what the node shows, with the certificate of the cluster's authority behind it. It waits for the first one until
-	// ctx ends.
-	Certificate func(ctx context.Context) (*tls.Certificate, error)
-}
-
-// tlsConfig asks for a client's certificate but judges none: a client is known by its key, whoever signed it.
-func (p *Port) tlsConfig() *tls.Config {
-	return &tls.Config{
-		MinVersion:             tls.VersionTLS13,
-		NextProtos:             []string{"h2"},
-		ClientAuth:             tls.RequestClientCert,
-		SessionTicketsDisabled: true,
-		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
-			ctx, cancel := context.WithTimeout(context.Background(), handshakeTimeout)
-			defer cancel()
-			return p.Certificate(ctx)
-		},
-	}
-}
 
 // portListener bounds the connections of the port. Those on which nobody has shown a credential yet make room for new ones,
 // oldest first, so that strangers never keep a caller with a credential out, also not one who shares their address. Nor does another
 // caller: of a credential with too many the oldest makes room, too.
 type portListener struct {
 	net.Listener
+	// member tells whether other nodes call from a source; nil: none do.
+	member func(source netip.Prefix) bool
 
 	mu        sync.Mutex
 	open      int
@@ -56,6 +26,7 @@ type portConn struct {
 	net.Conn
 	source netip.Prefix
 	port   *portListener
+	member bool // its source is one that other nodes call from
 	once   sync.Once
 	whose  string // who is known on it; the port's lock is for it
 }
@@ -67,8 +38,9 @@ func (l *portListener) Accept() (net.Conn, error) {
 		return nil, err
 	}
 	conn := &portConn{Conn: c, source: sourceNetwork(c.RemoteAddr().String()), port: l}
+	conn.member = l.member != nil && l.member(conn.source)
 	if victim := l.admit(conn); victim != nil {
-		_ = victim.Conn.Close() // gRPC closes the rest when it notices
+		_ = victim.Conn.Close() // whoever has it closes the rest when it notices
 	}
 	return conn, nil
 }
@@ -83,8 +55,12 @@ func (l *portListener) admit(conn *portConn) (victim *portConn) {
 			same++
 		}
 	}
+	perSource := strangersPerSourceMax
+	if conn.member {
+		perSource = memberStrangersMax
+	}
 	switch {
-	case same >= strangersPerSourceMax:
+	case same >= perSource:
 		victim = l.oldestLocked(func(s *portConn) bool { return s.source == conn.source })
 	case l.open >= portConnectionsMax:
 		if victim = l.oldestLocked(func(*portConn) bool { return true }); victim == nil {
@@ -191,34 +167,3 @@ func sourceNetwork(address string) netip.Prefix {
 	prefix, _ := ip.Prefix(bits)
 	return prefix
 }
-
-// portPeer is a client of the port.
-type portPeer struct {
-	credentials.TLSInfo
-	conn *portConn
-}
-
-// serverCredentials are those of all ways into the server.
-type serverCredentials struct {
-	peerCredentials
-	port credentials.TransportCredentials // nil: none
-}
-
-// ServerHandshake identifies the client in the way of the listener that it came by.
-func (c serverCredentials) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	p, ok := conn.(*portConn)
-	if !ok {
-		return c.peerCredentials.ServerHandshake(conn)
-	}
-	if c.port == nil {
-		return nil, nil, errors.New("control port: there is none")
-	}
-	secure, info, err := c.port.ServerHandshake(p)
-	if err != nil {
-		return nil, nil, fmt.Errorf("control port: %w", err)
-	}
-	return secure, portPeer{info.(credentials.TLSInfo), p}, nil
-}
-
-// Clone returns the credentials, which do not change.
-func (c serverCredentials) Clone() credentials.TransportCredentials { return c }

@@ -162,6 +162,8 @@ func (j *fakeJournal) Refuse(entry *lbdv1.ListAuditResponse) {
 	j.refused = append(j.refused, proto.CloneOf(entry))
 }
 
+func (j *fakeJournal) Note(entry *lbdv1.ListAuditResponse) { j.Refuse(entry) }
+
 func (j *fakeJournal) Refusals(since time.Time) []*lbdv1.ListAuditResponse {
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -100,5 +100,21 @@ func (s *certificateService) purge(ctx context.Context, key state.Key, keepPrese
 	if err := s.store.Scrub(scrub); err != nil {
 		return 0, fmt.Errorf("the key is no more in the history, but the disk may still have it: repeat the call: %w", err)
 	}
-	return result.Count, nil
+	return result.Count, s.scrubElsewhere(ctx)
+}
+
+// scrubElsewhere makes the disks of all other nodes forget, once they have applied what this one has.
+func (s *certificateService) scrubElsewhere(ctx context.Context) error {
+	if s.seat == nil {
+		return nil
+	}
+	index := s.seat.Applied()
+	failed := askOthers(ctx, s.seat, s.peers, "", scrubTimeoutMax, func(ctx context.Context, peer raftv1.PeerServiceClient) error {
+		_, err := peer.Scrub(ctx, &raftv1.ScrubRequest{Index: index})
+		return err
+	})
+	if len(failed) > 0 {
+		return unavailable(reasonUnreached, "the key is no more in the history, but the disk of "+silentText(failed)+" may still have it: repeat the call when that is back")
+	}
+	return nil
 }

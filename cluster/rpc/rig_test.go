@@ -237,9 +237,10 @@ func failureOf(t *testing.T, err error) failure {
 
 // memoryStore applies changes to a real state at once.
 type memoryStore struct {
-	mu    sync.Mutex
-	state *state.State
-	next  chan struct{}
+	scrubbed atomic.Int64
+	mu       sync.Mutex
+	state    *state.State
+	next     chan struct{}
 	// propose, if set, stands in for Propose.
 	propose  func(context.Context, *raftv1.ChangeCommand) (state.Result, error)
 	proposed int
@@ -326,4 +327,7 @@ func (b *logBuffer) String() string {
 }
 
 // Scrub has no disk to look after.
-func (s *memoryStore) Scrub(context.Context) error { return nil }
+func (s *memoryStore) Scrub(context.Context) error {
+	s.scrubbed.Add(1)
+	return nil
+}

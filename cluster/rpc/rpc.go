@@ -15,6 +15,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net"
 	"time"
 
 	"lbd/cluster/state"
@@ -22,11 +23,14 @@ import (
 	lbdv1 "lbd/proto/lbd/v1"
 )
 
-// Config is what a [Server] works with. All fields but SocketGroup, LocalAdmin, Port, Journal, Logger and Now are required.
+// Config is what a [Server] works with. All fields but SocketListener, SocketGroup, LocalAdmin, Port, Seat, Peers,
+// Authorities, Journal, Overlay, BackupFault, Logger and Now are required.
 type Config struct {
 	// Socket is the path of the unix socket. Its directory is made (0700, of a shared one 0755) if it is missing; the file has
 	// mode 0600.
 	Socket string
+	// SocketListener is the socket itself, where another process has left it to this one: see Server.LeaveSocket. nil: it is made. The server closes it.
+	SocketListener *net.UnixListener
 	// SocketGroup shares the socket with the members of a group: it has mode 0660 then, and the user that lbd runs as is no admin
 	// there. 0: it is private to root and that user.
 	SocketGroup uint32
@@ -34,8 +38,16 @@ type Config struct {
 	LocalAdmin bool
 	// Port is the control port; nil: there is none.
 	Port *Port
+	// Seat is this node among the others; nil: it is alone, and answers everything itself.
+	Seat Seat
+	// Peers are how the others are reached; nil: they are not.
+	Peers *Peers
+	// Authorities makes certificate authorities; nil: there are none, as without a control port.
+	Authorities Authorities
 	// Journal is what this node keeps of its callers; nil: nothing.
 	Journal Journal
+	// Overlay is what is said of backends on this node alone; nil: nothing can be.
+	Overlay Overlay
 	// Node is this node's name, as it appears in authors and in progress.
 	Node string
 	// Build is what GetVersion answers.
@@ -74,6 +86,8 @@ type Store interface {
 type Journal interface {
 	// Refuse notes a call that was refused. The entry has a time and a count of 1.
 	Refuse(entry *lbdv1.ListAuditResponse)
+	// Note notes a call that was accepted and is in no log but this node's.
+	Note(entry *lbdv1.ListAuditResponse)
 	// Refusals are the notes later than a time (zero: all that are kept), oldest first; those of the same source, method and reason
 	// are summed. Node is filled in by this package.
 	Refusals(since time.Time) []*lbdv1.ListAuditResponse
@@ -87,6 +101,7 @@ type Journal interface {
 type noJournal struct{}
 
 func (noJournal) Refuse(*lbdv1.ListAuditResponse)               {}
+func (noJournal) Note(*lbdv1.ListAuditResponse)                 {}
 func (noJournal) Refusals(time.Time) []*lbdv1.ListAuditResponse { return nil }
 func (noJournal) Use(string, time.Time)                         {}
 func (noJournal) LastUse(string) time.Time                      { return time.Time{} }
@@ -217,6 +232,9 @@ func (c *Config) check() error {
 	}
 	if c.Journal == nil {
 		c.Journal = noJournal{}
+	}
+	if c.Overlay == nil {
+		c.Overlay = noOverlay{}
 	}
 	if c.Now == nil {
 		c.Now = time.Now

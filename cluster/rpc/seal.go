@@ -7,8 +7,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 
+	"google.golang.org/grpc"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"lbd/cluster/backup"
@@ -23,12 +23,16 @@ type Sealing interface {
 	SealKeys() (ids []string, source string)
 	// SealKeyOf names the sealing key under which a secret is.
 	SealKeyOf(sealed []byte) (string, error)
-	// Rewrap is a secret under the active key; one that is under it already comes back as it is.
-	Rewrap(clusterID string, secret state.Secret) ([]byte, error)
-	// StageSealKey makes a new key the active one, durably before anything is sealed under it. Where lbd cannot make one, a
+	// Rewrap is a secret under one of the keys; one that is under it already comes back as it is.
+	Rewrap(clusterID string, secret state.Secret, key string) ([]byte, error)
+	// StageSealKey brings a new key in, durably, which is not the active one yet, and returns its id. Where lbd cannot make one, a
 	// [*SealSourceError] says what to do; where there are too many it is a [*SealFullError], and a [*SealDiskError] where it cannot be
 	// written down.
-	StageSealKey(ctx context.Context) error
+	StageSealKey(ctx context.Context) (id string, err error)
+	// AddSealKeys takes in what a key file's content has and this node lacks, durably. Its errors are those of StageSealKey.
+	AddSealKeys(ctx context.Context, text []byte) error
+	// ActivateSealKey makes a key that is here the active one. A [*SealDiskError] says that this cannot be written down.
+	ActivateSealKey(id string) error
 	// RetireSealKey forgets a key that is not the active one. A [*SealDiskError] says that this cannot be written down.
 	RetireSealKey(id string) error
 	// SealKeyText is the content of a key file with these keys, as far as they are there. The caller clears it.
@@ -68,48 +72,57 @@ func (e *SealKeyError) Error() string {
 	return "private keys are sealed under key " + e.ID + ", which this node does not have"
 }
 
-// clusterService answers lbd.v1.ClusterService.
-type clusterService struct {
-	lbdv1.UnimplementedClusterServiceServer
-	store  Store
-	keys   Keys
-	writer *writer
-
-	// done are the newest requests that changed the keys. They are kept by this node alone: what a retry elsewhere does again is
-	// harmless, another key.
-	mu   sync.Mutex
-	done map[string]bool // at most requestsDoneMax
-}
-
-const requestsDoneMax = 100
-
-// GetSealStatus reads which sealing keys there are and what is sealed under each.
-func (s *clusterService) GetSealStatus(context.Context, *lbdv1.GetSealStatusRequest) (*lbdv1.GetSealStatusResponse, error) {
+// GetSealStatus reads which sealing keys there are and what is sealed under each, as this node knows it, and who lacks which.
+func (s *clusterService) GetSealStatus(ctx context.Context, _ *lbdv1.GetSealStatusRequest) (*lbdv1.GetSealStatusResponse, error) {
 	_, source := s.keys.SealKeys()
-	return &lbdv1.GetSealStatusResponse{Keys: s.status(), Source: source}, nil
+	keys := s.status()
+	if s.seat == nil || s.peers == nil || isNodeOnly(ctx) {
+		return &lbdv1.GetSealStatusResponse{Keys: keys, Source: source}, nil
+	}
+	for _, t := range ask(ctx, s.fleet, func(context.Context) ([]*lbdv1.SealKey, error) { return nil, errHere }, func(ctx context.Context, conn grpc.ClientConnInterface) ([]*lbdv1.SealKey, error) {
+		answer, err := lbdv1.NewClusterServiceClient(conn).GetSealStatus(ctx, &lbdv1.GetSealStatusRequest{})
+		return answer.GetKeys(), err
+	}) {
+		if t.err != nil {
+			continue
+		}
+		for _, key := range keys {
+			at := slices.IndexFunc(t.answer, func(k *lbdv1.SealKey) bool { return k.GetId() == key.GetId() })
+			if at < 0 || len(t.answer[at].GetMissingOn()) > 0 {
+				key.MissingOn = append(key.MissingOn, t.node.GetName())
+			}
+		}
+	}
+	return &lbdv1.GetSealStatusResponse{Keys: keys, Source: source}, nil
 }
+
+// errHere: the node that answers does not ask itself.
+var errHere = errors.New("this node")
 
 // status counts what is under each key. A key that is not here comes last, without being active.
 func (s *clusterService) status() []*lbdv1.SealKey {
 	ids, _ := s.keys.SealKeys()
 	byID := map[string]*lbdv1.SealKey{}
 	var all []*lbdv1.SealKey
-	add := func(id string) *lbdv1.SealKey {
+	add := func(id string, here bool) *lbdv1.SealKey {
 		if byID[id] == nil {
 			byID[id] = &lbdv1.SealKey{Id: id, Active: id == ids[0]}
+			if !here {
+				byID[id].MissingOn = []string{s.node}
+			}
 			all = append(all, byID[id])
 		}
 		return byID[id]
 	}
 	for _, id := range ids {
-		add(id)
+		add(id, true)
 	}
 	for secret := range s.store.State().Secrets() {
 		id, err := s.keys.SealKeyOf(secret.Sealed)
 		if err != nil {
 			id = "unknown"
 		}
-		if key := add(id); secret.History {
+		if key := add(id, false); secret.History {
 			key.HistorySecrets++
 		} else {
 			key.Secrets++
@@ -118,11 +131,11 @@ func (s *clusterService) status() []*lbdv1.SealKey {
 	return all
 }
 
-// RotateSeal stages a new sealing key and seals everything under it, in small commands. It may be cut off anywhere: the next call
+// RotateSeal stages a new sealing key on all nodes and seals everything under it, in small commands. It may be cut off anywhere: the next call
 // goes on with the key that was staged.
 //
 //  1. wait for the turn, so that nothing is sealed meanwhile
-//  2. stage a key, unless a rotation before was cut off: then something is under another key than the active one
+//  2. stage a key on every node, unless a rotation before was cut off: then something is under another key than the active one
 //  3. seal anew what is under another key, present and history
 func (s *clusterService) RotateSeal(ctx context.Context, req *lbdv1.RotateSealRequest) (*lbdv1.RotateSealResponse, error) {
 	by, err := s.writer.take(ctx)
@@ -133,36 +146,115 @@ func (s *clusterService) RotateSeal(ctx context.Context, req *lbdv1.RotateSealRe
 	if s.replayed("rotate", req.GetRequestId()) {
 		return &lbdv1.RotateSealResponse{Keys: s.status()}, nil
 	}
-	rest, err := s.toReseal()
+	active, err := s.followAuthority()
 	if err != nil {
 		return nil, err
 	}
-	if len(rest) == 0 {
-		if err := s.keys.StageSealKey(ctx); err != nil {
-			return nil, s.withFree(err)
-		}
-		if rest, err = s.toReseal(); err != nil {
-			return nil, err
-		}
+	rest, err := s.toReseal(active)
+	if err == nil && len(rest) == 0 {
+		active, err = s.stageNext(ctx, req.GetForce())
+	}
+	if err != nil {
+		return nil, err
 	}
 	out := &lbdv1.RotateSealResponse{}
-	ids, _ := s.keys.SealKeys()
-	what := "sealing key " + ids[0] + " is the active one"
-	for batch := range resealBatches(rest) {
-		n, err := s.propose(ctx, by, batch, what)
-		if err != nil {
-			return nil, err
-		}
-		out.Resealed += n
+	if out.Resealed, err = s.sealAnew(ctx, by, active, "sealing key "+active+" is the active one"); err != nil {
+		return nil, err
 	}
-	if len(rest) == 0 { // nothing was sealed yet: the key changed all the same
-		if _, err := s.propose(ctx, by, nil, what); err != nil {
-			return nil, err
-		}
+	if _, err := s.followAuthority(); err != nil {
+		return nil, err
 	}
 	s.remember("rotate", req.GetRequestId())
 	out.Keys = s.status()
 	return out, nil
+}
+
+// stageNext stages a key that is to be the next active one. Without an authority, which the cluster's nodes go by, it is so at once.
+func (s *clusterService) stageNext(ctx context.Context, force bool) (string, error) {
+	id, _, err := s.stage(ctx, "", force)
+	if err != nil {
+		return "", err
+	}
+	if _, ok := s.store.State().Authority(); ok {
+		return id, nil
+	}
+	return id, s.keys.ActivateSealKey(id)
+}
+
+// sealAnew seals everything under a key, in the caller's name. The audit has an entry that says what was done also where there was nothing to do.
+func (s *clusterService) sealAnew(ctx context.Context, by Caller, key, what string) (resealed int64, err error) {
+	rest, err := s.toReseal(key)
+	if err != nil {
+		return 0, err
+	}
+	for batch := range resealBatches(rest) {
+		n, err := s.propose(ctx, by, batch, what)
+		if err != nil {
+			return resealed, err
+		}
+		resealed += n
+	}
+	if len(rest) == 0 {
+		_, err = s.propose(ctx, by, nil, what)
+	}
+	return resealed, err
+}
+
+// sealAll seals everything under the key that the cluster's authority is under by now.
+func (s *clusterService) sealAll(ctx context.Context, by Caller, what string) error {
+	active, err := s.followAuthority()
+	if err == nil {
+		_, err = s.sealAnew(ctx, by, active, what)
+	}
+	return err
+}
+
+// followAuthority makes the sealing key the active one under which the cluster's authority is: that is what all nodes go by. Without an
+// authority the active one stays.
+func (s *clusterService) followAuthority() (active string, err error) {
+	ids, _ := s.keys.SealKeys()
+	authority, ok := s.store.State().Authority()
+	if !ok {
+		return ids[0], nil
+	}
+	id, err := s.keys.SealKeyOf(authority.GetSealedKey())
+	switch {
+	case err != nil:
+		return "", err
+	case !slices.Contains(ids, id):
+		return "", unavailable(reasonSealKey, "sealing key "+id+" is not here yet: it is fetched from another node; try again")
+	}
+	return id, s.keys.ActivateSealKey(id)
+}
+
+// stage brings a new sealing key in, here and on every other node but one. Where some are out of contact that is refused, or they are named.
+func (s *clusterService) stage(ctx context.Context, but string, force bool) (id string, unreached []string, err error) {
+	if id, err = s.keys.StageSealKey(ctx); err != nil {
+		return "", nil, s.withFree(err)
+	}
+	failed := s.askOthers(ctx, but, func(ctx context.Context, peer raftv1.PeerServiceClient) error {
+		text := s.keys.SealKeyText([]string{id})
+		defer clear(text)
+		_, err := peer.StageSealKeys(ctx, &raftv1.StageSealKeysRequest{SealKeys: text})
+		return err
+	})
+	if len(failed) > 0 && !force {
+		s.unstage(ctx, but, id)
+		return "", nil, notAllowed(reasonUnreached, "the new sealing key has not come to %s: bring that back first, or use force: it fetches the key when it is back", silentText(failed))
+	}
+	for _, a := range failed {
+		unreached = append(unreached, a.node.GetName())
+	}
+	return id, unreached, nil
+}
+
+// unstage forgets a key that nothing was sealed under, wherever that can be done.
+func (s *clusterService) unstage(ctx context.Context, but, id string) {
+	_ = s.keys.RetireSealKey(id)
+	s.askOthers(ctx, but, func(ctx context.Context, peer raftv1.PeerServiceClient) error {
+		_, err := peer.StageSealKeys(ctx, &raftv1.StageSealKeysRequest{Retires: []string{id}})
+		return err
+	})
 }
 
 // withFree names the keys that may go where there are too many.
@@ -180,23 +272,30 @@ func (s *clusterService) withFree(err error) error {
 	return out
 }
 
-// toReseal is what is not under the active key, each sealed anew.
-func (s *clusterService) toReseal() ([]*raftv1.Reseal, error) {
-	ids, _ := s.keys.SealKeys()
+// toReseal is what is not under a key, each sealed anew under it; the authority first, by which all nodes know the active key.
+func (s *clusterService) toReseal(key string) ([]*raftv1.Reseal, error) {
 	current := s.store.State()
 	var all []*raftv1.Reseal
 	seen := map[[sha256.Size]byte]bool{}
 	for secret := range current.Secrets() {
+		if id, err := s.keys.SealKeyOf(secret.Sealed); err == nil && id == key {
+			continue
+		}
 		digest := sha256.Sum256(secret.Sealed)
-		if id, err := s.keys.SealKeyOf(secret.Sealed); err == nil && id == ids[0] || seen[digest] {
+		if seen[digest] {
 			continue
 		}
 		seen[digest] = true
-		sealed, err := s.keys.Rewrap(current.ClusterID(), secret)
+		sealed, err := s.keys.Rewrap(current.ClusterID(), secret, key)
 		if err != nil {
 			return nil, notAllowed(reasonSealKey, "seal anew: %v: bring that key back, or delete and purge what is under it", err)
 		}
-		all = append(all, &raftv1.Reseal{BeforeSha256: digest[:], Sealed: sealed})
+		reseal := &raftv1.Reseal{BeforeSha256: digest[:], Sealed: sealed}
+		if secret.Kind == state.KindAuthority {
+			all = slices.Insert(all, 0, reseal)
+		} else {
+			all = append(all, reseal)
+		}
 	}
 	return all, nil
 }
@@ -252,11 +351,26 @@ func (s *clusterService) RetireSeal(ctx context.Context, req *lbdv1.RetireSealRe
 	if _, err := s.propose(ctx, by, nil, "sealing key "+req.GetId()+" retired"); err != nil { // first, so that no key goes without its entry in the audit
 		return nil, err
 	}
+	if err := s.retireElsewhere(ctx, req.GetId()); err != nil { // here last, so that the call can be repeated
+		return nil, err
+	}
 	if err := s.keys.RetireSealKey(req.GetId()); err != nil {
 		return nil, err
 	}
 	s.remember("retire", req.GetRequestId())
 	return &lbdv1.RetireSealResponse{Keys: s.status()}, nil
+}
+
+// retireElsewhere makes the other nodes forget a key.
+func (s *clusterService) retireElsewhere(ctx context.Context, id string) error {
+	failed := s.askOthers(ctx, "", func(ctx context.Context, peer raftv1.PeerServiceClient) error {
+		_, err := peer.StageSealKeys(ctx, &raftv1.StageSealKeysRequest{Retires: []string{id}})
+		return err
+	})
+	if len(failed) == 0 {
+		return nil
+	}
+	return unavailable(reasonUnreached, "sealing key "+id+" cannot be forgotten on "+silentText(failed)+": bring it back first, or remove the node")
 }
 
 // ExportSealKey hands the sealing keys out, encrypted. The audit has it before anybody has the keys.

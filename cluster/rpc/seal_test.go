@@ -17,15 +17,19 @@ import (
 	"lbd/tls/seal"
 )
 
+const testSealKeys = "the key"
+
 // fakeSealing has one key under which everything is.
 type fakeSealing struct{}
 
-func (fakeSealing) SealKeys() ([]string, string)                    { return []string{"k1"}, "test" }
-func (fakeSealing) SealKeyOf([]byte) (string, error)                { return "k1", nil }
-func (fakeSealing) Rewrap(_ string, s state.Secret) ([]byte, error) { return s.Sealed, nil }
-func (fakeSealing) StageSealKey(context.Context) error              { return nil }
-func (fakeSealing) RetireSealKey(string) error                      { return nil }
-func (fakeSealing) SealKeyText([]string) []byte                     { return nil }
+func (fakeSealing) SealKeys() ([]string, string)                              { return []string{"k1"}, "test" }
+func (fakeSealing) SealKeyOf([]byte) (string, error)                          { return "k1", nil }
+func (fakeSealing) Rewrap(_ string, s state.Secret, _ string) ([]byte, error) { return s.Sealed, nil }
+func (fakeSealing) StageSealKey(context.Context) (string, error)              { return "k2", nil }
+func (fakeSealing) AddSealKeys(context.Context, []byte) error                 { return nil }
+func (fakeSealing) ActivateSealKey(string) error                              { return nil }
+func (fakeSealing) RetireSealKey(string) error                                { return nil }
+func (fakeSealing) SealKeyText([]string) []byte                               { return []byte(testSealKeys) }
 func (fakeSealing) Resealer([]byte) (Reseal, error) {
 	return func(_, _ string, s state.Secret) ([]byte, error) { return s.Sealed, nil }, nil
 }
@@ -65,16 +69,28 @@ func (k *realKeys) SealKeys() ([]string, string) {
 	return k.ring.Sealer().KeyIDs(), k.ring.Source().String()
 }
 func (k *realKeys) SealKeyOf(sealed []byte) (string, error) { return seal.KeyOf(sealed) }
-func (k *realKeys) Rewrap(clusterID string, s state.Secret) ([]byte, error) {
-	return k.ring.Sealer().Rewrap(bindingOf(clusterID, s), s.Sealed)
-}
-func (k *realKeys) StageSealKey(ctx context.Context) error {
-	err := k.ring.Stage(ctx)
-	if errors.Is(err, seal.ErrFull) {
-		return &SealFullError{}
+func (k *realKeys) Rewrap(clusterID string, s state.Secret, key string) ([]byte, error) {
+	sealer, err := k.ring.Sealer().Under(key)
+	if err != nil {
+		return nil, err
 	}
-	return err
+	return sealer.Rewrap(bindingOf(clusterID, s), s.Sealed)
 }
+func (k *realKeys) StageSealKey(ctx context.Context) (string, error) {
+	id, err := k.ring.Stage(ctx)
+	if errors.Is(err, seal.ErrFull) {
+		return "", &SealFullError{}
+	}
+	return id, err
+}
+func (k *realKeys) AddSealKeys(ctx context.Context, text []byte) error {
+	others, err := seal.ParseKeys(text)
+	if err != nil {
+		return err
+	}
+	return k.ring.Add(ctx, others)
+}
+func (k *realKeys) ActivateSealKey(id string) error { return k.ring.Activate(id) }
 func (k *realKeys) RetireSealKey(id string) error   { return k.ring.Retire(id) }
 func (k *realKeys) SealKeyText(ids []string) []byte { return k.ring.Sealer().KeyText(ids...) }
 func (k *realKeys) Resealer(text []byte) (Reseal, error) {
@@ -229,18 +245,51 @@ func TestRotationThatWasCutOff(t *testing.T) {
 	r := newSealRig(t)
 	r.withCertificates(t)
 	old := r.status(t)[0].GetId()
-	if err := r.keys.ring.Stage(t.Context()); err != nil { // and no further
+	id, err := r.keys.ring.Stage(t.Context())
+	if err == nil {
+		err = r.keys.ring.Activate(id)
+	}
+	if err != nil { // and no further
 		t.Fatal(err)
 	}
 	staged := r.keys.ring.Sealer().KeyID()
-	id := newIdentity(t, "c.example") // sealed meanwhile
-	r.mustApply(owner("web"), pemCertificate("c", id.chain, id.key))
+	other := newIdentity(t, "c.example") // sealed meanwhile
+	r.mustApply(owner("web"), pemCertificate("c", other.chain, other.key))
 	if _, err := r.cluster.RetireSeal(r.ctx(), &lbdv1.RetireSealRequest{Id: old}); failureOf(t, err).reason != reasonSealKey || !strings.Contains(err.Error(), "rotate again to finish") {
 		t.Errorf("retire: %v", err)
 	}
 	answer, err := r.cluster.RotateSeal(r.ctx(), &lbdv1.RotateSealRequest{})
 	if err != nil || answer.GetKeys()[0].GetId() != staged || len(answer.GetKeys()) != 2 || answer.GetResealed() != 3 {
 		t.Errorf("%v, %v", answer, err)
+	}
+	r.opens(t)
+}
+
+// TestWhatWasCutOffIsFinished: also without another call.
+func TestWhatWasCutOffIsFinished(t *testing.T) {
+	r := newSealRig(t)
+	r.withCertificates(t)
+	id, err := r.keys.ring.Stage(t.Context())
+	if err == nil {
+		err = r.keys.ring.Activate(id)
+	}
+	if err != nil { // and no further
+		t.Fatal(err)
+	}
+	cfg := r.serverConfig()
+	cfg.Keys, cfg.Store = r.keys, r.store
+	s := newClusterService(cfg, nil, nil, newWriter(cfg, t.Context()))
+	secrets := len(slices.Collect(r.store.State().Secrets()))
+	for _, want := range []int64{int64(secrets), 0} {
+		if n, err := s.finishSealing(t.Context()); n != want || err != nil {
+			t.Errorf("%d sealed anew, want %d: %v", n, want, err)
+		}
+	}
+	if keys := r.status(t); keys[0].GetId() != id || keys[1].GetSecrets()+keys[1].GetHistorySecrets() != 0 {
+		t.Errorf("keys %v", keys)
+	}
+	if told := r.audits(); !strings.Contains(told[len(told)-1], "what was cut off is finished") {
+		t.Errorf("audit %q", told)
 	}
 	r.opens(t)
 }

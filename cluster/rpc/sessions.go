@@ -14,14 +14,17 @@ type sessions struct {
 	open map[string]map[*session]struct{} // by the credential's id
 }
 
-type session struct{ end context.CancelCauseFunc }
+type session struct {
+	caller Caller
+	end    context.CancelCauseFunc
+}
 
 // add counts a call in and returns what counts it out. end is called when the credential ends before the call does.
 func (s *sessions) add(c Caller, now time.Time, end context.CancelCauseFunc) (done func()) {
 	if c.TokenID == "" {
 		return func() {}
 	}
-	one := &session{end}
+	one := &session{c, end}
 	s.mu.Lock()
 	if s.open[c.TokenID] == nil {
 		s.open[c.TokenID] = map[*session]struct{}{}
@@ -48,15 +51,31 @@ func (s *sessions) add(c Caller, now time.Time, end context.CancelCauseFunc) (do
 	}
 }
 
-// watch ends the calls of credentials that are revoked, until ctx ends.
-func (s *sessions) watch(ctx context.Context) {
+// watch ends the calls of credentials that are revoked, or that this node cannot judge any more, until ctx ends.
+func (s *sessions) watch(ctx context.Context, stale func(Caller) error) {
+	look := time.NewTicker(staleLook)
+	defer look.Stop()
 	for {
 		next := s.store.Next() // before the state, so that none is missed
 		s.endRevoked()
 		select {
 		case <-next:
+		case <-look.C:
+			s.endStale(stale)
 		case <-ctx.Done():
 			return
+		}
+	}
+}
+
+func (s *sessions) endStale(stale func(Caller) error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, calls := range s.open {
+		for one := range calls {
+			if err := stale(one.caller); err != nil {
+				one.end(err)
+			}
 		}
 	}
 }

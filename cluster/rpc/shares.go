@@ -65,3 +65,11 @@ func (c Caller) account() string {
 func (c Caller) rescues() bool {
 	return c.Role >= lbdv1.Role_ROLE_ADMIN && !c.bound() || c.Kind == kindSocket && c.Role >= lbdv1.Role_ROLE_OPERATOR
 }
+
+// connection is whose a connection is that a caller has come by: of calls that a node passes on, the node's.
+func (c Caller) connection() string {
+	if c.node != nil {
+		return "node/" + c.node.GetId()
+	}
+	return c.account()
+}

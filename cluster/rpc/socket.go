@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"syscall"
 )
 
@@ -24,8 +25,27 @@ type socket struct {
 	path  string
 	file  os.FileInfo
 	slots chan struct{}
+	left  atomic.Bool // to another process: the file stays
 	once  sync.Once
 	done  chan struct{}
+}
+
+// openSocket makes the socket, or takes over the one that is there.
+func openSocket(cfg Config) (*socket, error) {
+	l := cfg.SocketListener
+	if l == nil {
+		return listen(cfg.Socket, connectionsMax, cfg.SocketGroup)
+	}
+	l.SetUnlinkOnClose(false)
+	file, err := os.Lstat(cfg.Socket)
+	if err == nil {
+		err = share(cfg.Socket, cfg.SocketGroup)
+	}
+	if err != nil { // somebody has taken the file away
+		_ = l.Close()
+		return listen(cfg.Socket, connectionsMax, cfg.SocketGroup)
+	}
+	return &socket{UnixListener: l, path: cfg.Socket, file: file, slots: make(chan struct{}, connectionsMax), done: make(chan struct{})}, nil
 }
 
 // listen makes the socket at path. A socket that nobody listens on any more is replaced, one that answers is an error.
@@ -95,19 +115,22 @@ func dirMode(group uint32) os.FileMode {
 }
 
 func moveIntoPlace(fresh, path string, group uint32) (os.FileInfo, error) {
-	if err := os.Chmod(fresh, 0o600); err != nil {
+	if err := share(fresh, group); err != nil {
 		return nil, err
-	}
-	if group != 0 {
-		if err := errors.Join(os.Chown(fresh, -1, int(group)), os.Chmod(fresh, 0o660)); err != nil {
-			return nil, err
-		}
 	}
 	info, err := os.Lstat(fresh)
 	if err != nil {
 		return nil, err
 	}
 	return info, os.Rename(fresh, path)
+}
+
+// share closes the socket to others than its user, and a group if there is one.
+func share(path string, group uint32) error {
+	if group == 0 {
+		return os.Chmod(path, 0o600)
+	}
+	return errors.Join(os.Chmod(path, 0o600), os.Chown(path, -1, int(group)), os.Chmod(path, 0o660))
 }
 
 // Accept waits for a connection and for a free slot. What it does not accept waits in the kernel's queue.
@@ -130,7 +153,7 @@ func (s *socket) Close() error {
 	var err error
 	s.once.Do(func() {
 		close(s.done)
-		if now, statErr := os.Lstat(s.path); statErr == nil && os.SameFile(now, s.file) {
+		if now, statErr := os.Lstat(s.path); statErr == nil && os.SameFile(now, s.file) && !s.left.Load() {
 			_ = os.Remove(s.path)
 		}
 		err = s.UnixListener.Close()

@@ -6,6 +6,8 @@ import (
 	"sync"
 	"time"
 
+	"google.golang.org/grpc"
+
 	lbdv1 "lbd/proto/lbd/v1"
 )
 
@@ -17,15 +19,17 @@ type systemService struct {
 	store    Store
 	observer Observer
 	journal  Journal
+	overlay  Overlay
 	now      func() time.Time
+	fleet    *fleet
 	// collecting has room for one archive at a time; workers are the goroutines that make its files.
 	collecting chan struct{}
 	workers    *sync.WaitGroup
 }
 
-func newSystemService(cfg Config, workers *sync.WaitGroup) *systemService {
+func newSystemService(cfg Config, f *fleet, workers *sync.WaitGroup) *systemService {
 	return &systemService{
-		node: cfg.Node, build: cfg.Build, store: cfg.Store, observer: cfg.Observer, journal: cfg.Journal, now: cfg.Now,
+		node: cfg.Node, build: cfg.Build, store: cfg.Store, observer: cfg.Observer, journal: cfg.Journal, overlay: cfg.Overlay, now: cfg.Now, fleet: f,
 		collecting: make(chan struct{}, 1), workers: workers,
 	}
 }
@@ -40,16 +44,38 @@ func (s *systemService) GetStatus(context.Context, *lbdv1.SystemServiceGetStatus
 	answer := s.observer.Status()
 	answer.Node = s.node
 	answer.StoredRevision = s.store.State().Revision()
+	answer.NodeId, answer.Version = s.fleet.id, s.build.GetVersion()
+	if s.fleet.seat != nil {
+		answer.AppliedIndex = s.fleet.seat.Applied()
+		answer.Leader = s.fleet.leader()
+	}
 	return answer, nil
 }
 
-// RunDoctor looks for what is wrong with this node without an error.
-func (s *systemService) RunDoctor(ctx context.Context, _ *lbdv1.RunDoctorRequest) (*lbdv1.RunDoctorResponse, error) {
-	findings := s.observer.Doctor(ctx)
-	for _, f := range findings {
-		f.Node = s.node
+// RunDoctor looks for what is wrong with this node, or with each, without an error.
+func (s *systemService) RunDoctor(ctx context.Context, req *lbdv1.RunDoctorRequest) (*lbdv1.RunDoctorResponse, error) {
+	here := func(ctx context.Context) (*lbdv1.RunDoctorResponse, error) {
+		findings := s.observer.Doctor(ctx)
+		for _, f := range findings {
+			f.Node = s.node
+		}
+		return &lbdv1.RunDoctorResponse{Findings: findings}, nil
 	}
-	return &lbdv1.RunDoctorResponse{Findings: findings}, nil
+	if req.GetNode() != everyNode {
+		return here(ctx)
+	}
+	answers, unreached, err := answered(s.fleet, ask(ctx, s.fleet, here,
+		func(ctx context.Context, conn grpc.ClientConnInterface) (*lbdv1.RunDoctorResponse, error) {
+			return lbdv1.NewSystemServiceClient(conn).RunDoctor(ctx, req)
+		}))
+	if err != nil {
+		return nil, err
+	}
+	out := &lbdv1.RunDoctorResponse{Unreached: unreached}
+	for _, a := range answers {
+		out.Findings = append(out.Findings, a.answer.GetFindings()...)
+	}
+	return out, nil
 }
 
 // GetMetrics reads this node's metrics.

@@ -27,10 +27,11 @@ type authService struct {
 	store    Store
 	journal  Journal
 	writer   *writer
+	fleet    *fleet
 }
 
-func newAuthService(cfg Config, w *writer) *authService {
-	s := &authService{node: cfg.Node, store: cfg.Store, journal: cfg.Journal, writer: w}
+func newAuthService(cfg Config, f *fleet, w *writer) *authService {
+	s := &authService{node: cfg.Node, store: cfg.Store, journal: cfg.Journal, writer: w, fleet: f}
 	if cfg.Port != nil {
 		s.endpoint = cfg.Port.Endpoint
 	}
@@ -74,7 +75,9 @@ func (s *authService) CreateToken(ctx context.Context, req *lbdv1.CreateTokenReq
 	if !ok {
 		return nil, notFound("tokens", "the token that this request made once was revoked since")
 	}
-	s.awaitAuthority(ctx)
+	if s.endpoint != "" {
+		awaitAuthority(ctx, s.store)
+	}
 	return &lbdv1.CreateTokenResponse{
 		Token: made.GetToken(), Secret: secret, CaPin: s.caPin(), Endpoint: s.endpoint, Warnings: unboundedOwners(current, req.GetOwners()),
 	}, nil
@@ -132,15 +135,12 @@ func (s *authService) WhoAmI(ctx context.Context, _ *lbdv1.WhoAmIRequest) (*lbdv
 
 // awaitAuthority waits for what the first start of a cluster makes in its first moments, so that whoever gets a token is told what to
 // pin. It gives up soon: the answer has the token's only copy.
-func (s *authService) awaitAuthority(ctx context.Context) {
-	if s.endpoint == "" {
-		return
-	}
+func awaitAuthority(ctx context.Context, store Store) {
 	timer := time.NewTimer(authorityWait)
 	defer timer.Stop()
 	for {
-		next := s.store.Next()
-		if _, ok := s.store.State().Authority(); ok {
+		next := store.Next()
+		if _, ok := store.State().Authority(); ok {
 			return
 		}
 		select {
@@ -206,6 +206,9 @@ func leafOfPEM(text string) (*x509.Certificate, error) {
 	leaf, err := x509.ParseCertificate(block.Bytes)
 	if err != nil {
 		return nil, fmt.Errorf("cannot be read: %w", err)
+	}
+	if claimsNode(leaf) {
+		return nil, fmt.Errorf("is a node's: people and pipelines have others")
 	}
 	return leaf, nil
 }

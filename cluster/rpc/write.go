@@ -21,6 +21,7 @@ type writer struct {
 	// backupFault may be nil.
 	backupFault func(directory string) error
 	store       Store
+	overlay     Overlay
 	keys        Keys
 	now         func() time.Time
 	turn        chan struct{}
@@ -29,7 +30,7 @@ type writer struct {
 }
 
 func newWriter(cfg Config, life context.Context) *writer {
-	return &writer{node: cfg.Node, places: cfg.Places, backupFault: cfg.BackupFault, store: cfg.Store, keys: cfg.Keys, now: cfg.Now, turn: make(chan struct{}, 1), life: life}
+	return &writer{node: cfg.Node, places: cfg.Places, backupFault: cfg.BackupFault, store: cfg.Store, overlay: cfg.Overlay, keys: cfg.Keys, now: cfg.Now, turn: make(chan struct{}, 1), life: life}
 }
 
 // draft is a change before anything secret is made for it.

@@ -67,8 +67,16 @@ func (s *State) Apply(cmd *raftv1.Command) (next *State, res Result) {
 		next, res = s.purge(e, kind.Purge)
 	case *raftv1.Command_Restore:
 		next, res = s.restore(e, kind.Restore)
+	case *raftv1.Command_Node:
+		next, res = s.node(e, kind.Node)
+	case *raftv1.Command_JoinToken:
+		next, res = s.joinToken(e, kind.JoinToken)
+	case *raftv1.Command_Gate:
+		next, res = s.gate(e, kind.Gate)
+	case *raftv1.Command_Epoch:
+		next, res = s.epoch(e, kind.Epoch)
 	default:
-		return s, Result{Revision: s.revision, Err: ErrUnknownCommand}
+		next, res = s.next(e, cmd)
 	}
 	res.Touched = slices.Sorted(maps.Keys(e.touched))
 	return next, res

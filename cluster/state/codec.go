@@ -14,12 +14,12 @@ import (
 	lbdv1 "lbd/proto/lbd/v1"
 )
 
-// format is the version of snapshots and of the durable state.
-const format = 1
+// Format is the version of snapshots and of the durable state.
+const Format = 1
 
 // Header opens a snapshot and the durable state.
 func (s *State) Header() *raftv1.SnapshotHeader {
-	return &raftv1.SnapshotHeader{Format: format, Revision: s.revision, ClusterId: s.clusterID}
+	return &raftv1.SnapshotHeader{Format: Format, Revision: s.revision, ClusterId: s.clusterID}
 }
 
 // Encode writes all records in the order of their keys, to follow a Header. It stops at the first error.
@@ -100,8 +100,8 @@ func Load(header *raftv1.SnapshotHeader, records iter.Seq2[string, *raftv1.Snaps
 }
 
 func begin(header *raftv1.SnapshotHeader) (*edit, error) {
-	if header.GetFormat() != format {
-		return nil, fmt.Errorf("read state of format %d, this build knows %d: %w", header.GetFormat(), format, ErrFormat)
+	if header.GetFormat() != Format {
+		return nil, fmt.Errorf("read state of format %d, this build knows %d: %w", header.GetFormat(), Format, ErrFormat)
 	}
 	if header.GetRevision() < 0 {
 		return nil, fmt.Errorf("read state of revision %d: %w", header.GetRevision(), ErrDamaged)
@@ -141,6 +141,16 @@ func wrapRecord(m proto.Message) *raftv1.SnapshotRecord {
 		return &raftv1.SnapshotRecord{Record: &raftv1.SnapshotRecord_Authority{Authority: m}}
 	case *raftv1.AuditEntry:
 		return &raftv1.SnapshotRecord{Record: &raftv1.SnapshotRecord_Audit{Audit: m}}
+	case *lbdv1.Node:
+		return &raftv1.SnapshotRecord{Record: &raftv1.SnapshotRecord_Node{Node: m}}
+	case *raftv1.RemovedNode:
+		return &raftv1.SnapshotRecord{Record: &raftv1.SnapshotRecord_RemovedNode{RemovedNode: m}}
+	case *raftv1.StoredJoinToken:
+		return &raftv1.SnapshotRecord{Record: &raftv1.SnapshotRecord_JoinToken{JoinToken: m}}
+	case *raftv1.PendingJoin:
+		return &raftv1.SnapshotRecord{Record: &raftv1.SnapshotRecord_PendingJoin{PendingJoin: m}}
+	case *raftv1.ClusterRecord:
+		return &raftv1.SnapshotRecord{Record: &raftv1.SnapshotRecord_Cluster{Cluster: m}}
 	default:
 		panic(fmt.Sprintf("record of type %T", m))
 	}
@@ -167,6 +177,16 @@ func unwrapRecord(r *raftv1.SnapshotRecord) proto.Message {
 		return r.Authority
 	case *raftv1.SnapshotRecord_Audit:
 		return r.Audit
+	case *raftv1.SnapshotRecord_Node:
+		return r.Node
+	case *raftv1.SnapshotRecord_RemovedNode:
+		return r.RemovedNode
+	case *raftv1.SnapshotRecord_JoinToken:
+		return r.JoinToken
+	case *raftv1.SnapshotRecord_PendingJoin:
+		return r.PendingJoin
+	case *raftv1.SnapshotRecord_Cluster:
+		return r.Cluster
 	default:
 		return nil
 	}
@@ -197,6 +217,16 @@ func recordKey(m proto.Message, uploads map[string]int64) string {
 		return authorityKey
 	case *raftv1.AuditEntry:
 		return auditKey(m.GetNumber())
+	case *lbdv1.Node:
+		return nodeKey(m.GetId())
+	case *raftv1.RemovedNode:
+		return removedKey(m.GetId())
+	case *raftv1.StoredJoinToken:
+		return joinTokenKey(m.GetToken().GetId())
+	case *raftv1.PendingJoin:
+		return pendingKey(m.GetNode().GetId())
+	case *raftv1.ClusterRecord:
+		return clusterKey
 	}
 	return ""
 }

@@ -165,6 +165,31 @@ const (
 	RestoreBytesMax = uploadsBytesMax - 1<<20
 )
 
+// Nodes. More than a few dozen are not one front door any more, and each answers for itself where all are asked.
+const (
+	nodesMax        = 64
+	removedNodesMax = 100
+	// VotersMax is how many nodes vote at most: more only make each write wait for more disks.
+	VotersMax = 5
+
+	joinTokensMax    = 100
+	joinTokenUsesMax = 100
+	joinSourcesMax   = 64
+	pendingNodesMax  = 64
+	pendingKeptFor   = 24 * time.Hour
+	// JoinTokenLifeMin to JoinTokenLifeMax is how long a join token is good.
+	JoinTokenLifeMin = time.Minute
+	JoinTokenLifeMax = 24 * time.Hour
+	// JoinTokenLifeDefault is how long unless it is said.
+	JoinTokenLifeDefault = time.Hour
+
+	drainGraceDefault    = 5 * time.Second
+	drainGraceMax        = 10 * time.Minute
+	drainDeadlineDefault = 30 * time.Second
+	drainDeadlineMin     = time.Second
+	drainDeadlineMax     = 24 * time.Hour
+)
+
 // diffValueBytesMax bounds a value in a difference: a line of a terminal or two.
 const diffValueBytesMax = 256
 

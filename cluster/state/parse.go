@@ -31,7 +31,7 @@ func UnknownField(m proto.Message) string { return unknowns{}.in(m.ProtoReflect(
 type unknowns struct{ values bool }
 
 func (u unknowns) in(m protoreflect.Message) (what string) {
-	if raw := m.GetUnknown(); len(raw) > 0 {
+	if raw := m.GetUnknown(); len(raw) > 0 && !isOfNext(m) {
 		number, _, _ := protowire.ConsumeTag(raw)
 		return fmt.Sprintf("field %d of %s", number, m.Descriptor().FullName())
 	}

@@ -7,6 +7,12 @@ import (
 	raftv1 "lbd/proto/lbd/raft/v1"
 )
 
+// HasRequest tells whether a request is remembered: what it asked for was done.
+func (s *State) HasRequest(id string) bool {
+	_, ok := s.request(id)
+	return id != "" && ok
+}
+
 // request finds a remembered request.
 func (s *State) request(id string) (*raftv1.Request, bool) {
 	revision, ok := s.index.Get([]byte(requestIndex(id)))

@@ -13,6 +13,7 @@ func checkSettings(c *checker, s *lbdv1.ClusterSettings) {
 	}
 	c.checkBudget(s)
 	c.checkBackup(s.GetBackup())
+	c.checkDrain(s.GetDrain())
 	before, now := c.base.Settings(), settingsOf(s)
 	if !c.offline && !c.restoring && before.LocalAdmin && !now.LocalAdmin && !c.base.HasAdmin(c.at) {
 		c.errorf("local_admin", "would leave no admin: make a bearer token of role admin, bound to no owner, first")
@@ -33,5 +34,14 @@ func checkSettings(c *checker, s *lbdv1.ClusterSettings) {
 				c.errorf(setting, "backend `%s` of pool `%s` needs `%s`: leave that true, or remove the backend first", net.JoinHostPort(d.host, d.port), p.GetName(), setting)
 			}
 		}
+	}
+}
+
+func (c *checker) checkDrain(d *lbdv1.DrainSettings) {
+	if grace := d.GetGrace(); grace != nil && (!grace.IsValid() || grace.AsDuration() < 0 || grace.AsDuration() > drainGraceMax) {
+		c.errorf("drain.grace", "must be 0s to %s", drainGraceMax)
+	}
+	if deadline := d.GetDeadline(); deadline != nil && (!deadline.IsValid() || deadline.AsDuration() < drainDeadlineMin || deadline.AsDuration() > drainDeadlineMax) {
+		c.errorf("drain.deadline", "must be %s to %s", drainDeadlineMin, drainDeadlineMax)
 	}
 }

@@ -6,6 +6,7 @@ package state
 import (
 	"encoding/binary"
 	"iter"
+	"time"
 
 	iradix "github.com/hashicorp/go-immutable-radix/v2"
 	"google.golang.org/protobuf/proto"
@@ -20,6 +21,11 @@ import (
 // Everything lives in one persistent map of records, ordered by key:
 //
 //	a/authority                the cluster's certificate authority
+//	c/cluster                  epoch and gate
+//	g/<id>                     a node that was removed
+//	j/<id>                     a join token
+//	n/<id>                     a node
+//	p/<id>                     a node that waits for an approval
 //	b/<revision>/<kind>/<name> a resource as it was before a revision
 //	l/<number>                 an entry of the audit
 //	o/<pool>/<address>/<what>  an override
@@ -92,6 +98,8 @@ type Settings struct {
 	AllowLinkLocalBackends bool
 	// LocalAdmin: who calls by a node's control socket is an admin.
 	LocalAdmin bool
+	// DrainGrace is how long a node that gives its traffic up takes it as before, DrainDeadline how long what is open may take then.
+	DrainGrace, DrainDeadline time.Duration
 }
 
 // Settings are the rules in force.
@@ -104,7 +112,16 @@ func (s *State) Settings() Settings {
 func SettingsOf(m *lbdv1.ClusterSettings) Settings { return settingsOf(m) }
 
 func settingsOf(m *lbdv1.ClusterSettings) Settings {
+	grace, deadline := drainGraceDefault, drainDeadlineDefault
+	if d := m.GetDrain(); d.GetGrace() != nil {
+		grace = d.GetGrace().AsDuration()
+	}
+	if d := m.GetDrain(); d.GetDeadline() != nil {
+		deadline = d.GetDeadline().AsDuration()
+	}
 	return Settings{
+		DrainGrace:             grace,
+		DrainDeadline:          deadline,
 		AllowLoopbackBackends:  m.GetAllowLoopbackBackends(),
 		AllowLinkLocalBackends: m.GetAllowLinkLocalBackends(),
 		LocalAdmin:             m == nil || m.LocalAdmin == nil || m.GetLocalAdmin(),
@@ -202,6 +219,11 @@ func (s *State) prefix(prefix string) iter.Seq2[string, proto.Message] {
 
 const (
 	authorityPrefix = "a/"
+	clusterPrefix   = "c/"
+	removedPrefix   = "g/"
+	joinTokenPrefix = "j/"
+	nodePrefix      = "n/"
+	pendingPrefix   = "p/"
 	auditPrefix     = "l/"
 	tokenPrefix     = "t/"
 	beforePrefix    = "b/"

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
@@ -33,9 +32,10 @@ func (c *cli) applyCommand() *cobra.Command {
 		Long: `Make documents so, as one revision, or change nothing. What is so already makes no revision.
 
 A retry is safe: while no node answers or there is no leader the same request is repeated until --timeout.
-With --wait it returns when every node serves the revision; a node that refuses it ends the wait at once (exit 1), and
-one that is silent until --timeout is exit 8: the change is stored all the same. With --wait=healthy each pool of the documents
-has a backend that takes requests, too. With --rollback-on-failure a revision that a node refuses is undone by another
+With --wait it returns when every node that is not drained serves the revision; a node that refuses it ends the wait at once (exit
+1), and one that is silent until --timeout is exit 8: the change is stored all the same. With --wait=healthy each pool of the
+documents has a backend that takes requests on every node, too; with --wait=reachable nodes that do not answer are left out, and
+named. With --rollback-on-failure a revision that a node refuses is undone by another
 one (exit 1, both are told); one that was not seen to be served in time never is.
 With --prune what an earlier apply of the owner made and these documents do not name is deleted; it is shown first.
 With --if-revision N the owner's newest revision must be N, or nothing changes (exit 6).`,
@@ -43,7 +43,7 @@ With --if-revision N the owner's newest revision must be N, or nothing changes (
   lbctl apply -f site/ --prune --dry-run`,
 		Args: documentsOnly,
 		RunE: c.does(func(ctx context.Context, _ []string) error {
-			if err := checkWaitOf(wait, header.ValidateOnly, forServed, forHealthy); err != nil {
+			if err := checkWait(&wait, header.ValidateOnly); err != nil {
 				return err
 			}
 			if rollback && wait == "" {
@@ -74,7 +74,6 @@ With --if-revision N the owner's newest revision must be N, or nothing changes (
 	flags.Int64Var(&ifRevision, "if-revision", 0, "only if this is the owner's newest revision, 0 for none yet")
 	flags.StringVarP(&header.Message, "message", "m", "", "kept with the revision")
 	waitFlag(cmd, &wait)
-	cmd.Flags().Lookup("wait").Usage = "wait until every node serves the revision; =healthy: and the documents' pools have healthy backends"
 	flags.BoolVar(&rollback, "rollback-on-failure", false, "with --wait: undo the revision where a node refuses it")
 	return c.reportsProblems(cmd)
 }
@@ -101,13 +100,13 @@ func (c *cli) apply(ctx context.Context, cl *client, source *document.Source, he
 	if wait == "" {
 		return nil
 	}
-	err = c.wait(ctx, cl, answer.GetRevision())
+	err = c.waitServed(ctx, cl, answer.GetRevision(), wait == forReachable)
 	var f *failure
 	switch {
-	case err == nil && strings.EqualFold(wait, forHealthy):
+	case err == nil && wait == forHealthy:
 		return c.waitHealthy(ctx, cl, answer.GetRevision(), poolsNamed(resources))
 	case rollback && errors.As(err, &f) && f.code == exitNo:
-		return c.undo(ctx, cl, header.GetOwner(), answer, f)
+		return c.undo(ctx, cl, header.GetOwner(), answer, f, wait)
 	}
 	return err
 }
@@ -128,7 +127,7 @@ func poolsNamed(resources []*lbdv1.Resource) []string {
 }
 
 // undo takes a revision back that a node refuses, alone, and sees to it that this is served. The failure stays one.
-func (c *cli) undo(ctx context.Context, cl *client, owner string, applied *lbdv1.ApplyResponse, why *failure) error {
+func (c *cli) undo(ctx context.Context, cl *client, owner string, applied *lbdv1.ApplyResponse, why *failure, wait string) error {
 	revision := applied.GetRevision()
 	if len(applied.GetChanges()) == 0 {
 		return fail(exitNo, "%w; revision %d was there before this apply, and is not rolled back", why, revision)
@@ -140,7 +139,7 @@ func (c *cli) undo(ctx context.Context, cl *client, owner string, applied *lbdv1
 	if err != nil {
 		return fail(exitNo, "%w; revision %d is not rolled back: %s", why, revision, status.Convert(err).Message())
 	}
-	if err := c.wait(ctx, cl, answer.GetRevision()); err != nil {
+	if err := c.waitServed(ctx, cl, answer.GetRevision(), wait == forReachable); err != nil {
 		return fail(exitNo, "%w; revision %d undoes revision %d, but %w", why, answer.GetRevision(), revision, err)
 	}
 	return fail(exitNo, "%w; revision %d undoes revision %d", why, answer.GetRevision(), revision)

@@ -16,29 +16,38 @@ import (
 
 func (c *cli) auditCommand() *cobra.Command {
 	request := &lbdv1.ListAuditRequest{}
-	var since string
+	var since, until string
 	cmd := &cobra.Command{
 		Use:   "audit",
 		Short: "Show who changed what, and what was refused to whom",
-		Long: `Show who changed what, from where, and which revision came of it, oldest first; between that, what the answering node has refused
-to whom: each node keeps its own refusals. Refusals of one minute for the same cause are one entry.`,
+		Long: `Show who changed what, from where, and which revision came of it, oldest first; between that, what each node has refused
+to whom: each keeps its own refusals. What is missing because a node does not answer is an entry of its own. Refusals of one minute for the same cause are one entry.`,
 		Example: `  lbctl audit --since 2h
+  lbctl audit --since 2026-01-31 --until 2026-02-01
   lbctl audit --refused -o jsonl`,
 		Args: cobra.NoArgs,
 		RunE: c.does(func(ctx context.Context, _ []string) (err error) {
-			if request.Since, err = parseSince(since, time.Now()); err != nil {
+			now := time.Now()
+			if request.Since, err = parseSince("--since", since, now); err != nil {
 				return err
+			}
+			if request.Until, err = parseSince("--until", until, now); err != nil {
+				return err
+			}
+			if request.Since != nil && request.Until != nil && !request.Since.AsTime().Before(request.Until.AsTime()) {
+				return fail(exitUsage, "--since %s is not before --until %s", since, until)
 			}
 			return c.call(func(cl *client) error { return c.audit(ctx, cl, request) })
 		}),
 	}
 	cmd.Flags().StringVar(&since, "since", "", "only what came after: a length of time such as 2h or 7d, or a time such as 2026-01-31T12:00:00Z (default: all that is kept)")
+	cmd.Flags().StringVar(&until, "until", "", "only what came before: likewise, how long ago or when (default: now)")
 	cmd.Flags().BoolVar(&request.RefusedOnly, "refused", false, "only refusals")
 	return cmd
 }
 
-// parseSince reads how far back to look; empty: to the beginning.
-func parseSince(text string, now time.Time) (*timestamppb.Timestamp, error) {
+// parseSince reads a moment in the past, as it is or as how long ago; empty: none.
+func parseSince(flag, text string, now time.Time) (*timestamppb.Timestamp, error) {
 	if text == "" {
 		return nil, nil
 	}
@@ -50,7 +59,7 @@ func parseSince(text string, now time.Time) (*timestamppb.Timestamp, error) {
 			return timestamppb.New(at), nil
 		}
 	}
-	return nil, fail(exitUsage, "--since takes a length of time such as 2h or 7d, or a time such as 2026-01-31T12:00:00Z, not %q", text)
+	return nil, fail(exitUsage, "%s takes a length of time such as 2h or 7d, or a time such as 2026-01-31T12:00:00Z, not %q", flag, text)
 }
 
 func (c *cli) audit(ctx context.Context, cl *client, request *lbdv1.ListAuditRequest) error {

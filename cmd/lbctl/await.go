@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -36,18 +37,19 @@ func (c *cli) waitCommand() *cobra.Command {
 		Short: "Wait until something is so",
 		Long: `Wait until a condition of a resource holds on every node, until a resource is gone, or until every node serves a revision.
 
---for takes Accepted, ResolvedRefs, Programmed, Healthy (of a pool) or deleted for a resource, served (the default) for a
-revision, in any case. At
---timeout it ends with exit 8 and says what is lacking.`,
+--for takes Accepted, ResolvedRefs, Programmed, Healthy (of a pool) or deleted for a resource; for a revision served (the default),
+healthy (and its pools have healthy backends) or reachable (leaving out nodes that do not answer); in any case. Drained nodes are not
+waited for. At --timeout it ends with exit 8 and says what is lacking on which node.`,
 		Example: `  lbctl wait pool/shop --for=Healthy --timeout 2m
   lbctl wait revision/42`,
 		Args: oneKey,
 		RunE: c.does(func(ctx context.Context, args []string) error {
 			if number, ok := parseRevision(args[0]); ok {
-				if what != "" && !strings.EqualFold(what, forServed) {
-					return fail(exitUsage, "a revision is waited for with --for=served, not %q", what)
+				how := cmp.Or(strings.ToLower(what), forServed)
+				if !slices.Contains(waitKinds, how) {
+					return fail(exitUsage, "a revision is waited for with --for=%s, not %q", oneOf(waitKinds), what)
 				}
-				return c.call(func(cl *client) error { return c.wait(ctx, cl, number) })
+				return c.call(func(cl *client) error { return c.wait(ctx, cl, number, how) })
 			}
 			key, err := state.ParseKey(args[0])
 			if err != nil {
@@ -66,7 +68,7 @@ revision, in any case. At
 			return c.call(func(cl *client) error { return c.await(ctx, cl, key, condition) })
 		}),
 	}
-	cmd.Flags().StringVar(&what, "for", "", "what to wait for: "+strings.Join(conditionTypes, ", ")+", deleted, or served")
+	cmd.Flags().StringVar(&what, "for", "", "what to wait for: "+strings.Join(conditionTypes, ", ")+", deleted; of a revision "+oneOf(waitKinds))
 	return cmd
 }
 
@@ -109,10 +111,10 @@ func (c *cli) await(ctx context.Context, cl *client, key state.Key, condition st
 	}
 }
 
-// lacks says what a resource still lacks; empty: nothing.
+// lacks says what a resource still lacks, on any node that is not drained; empty: nothing.
 func lacks(ctx context.Context, cl *client, key state.Key, condition string) (string, error) {
 	answer, err := retried(ctx, cl, startGrace, func() (*lbdv1.GetResponse, error) {
-		return cl.config.Get(ctx, &lbdv1.GetRequest{Kind: string(key.Kind), Name: key.Name})
+		return cl.config.Get(ctx, &lbdv1.GetRequest{Kind: string(key.Kind), Name: key.Name, AllNodes: condition != forDeleted})
 	})
 	switch gone := status.Code(err) == codes.NotFound; {
 	case gone && condition == forDeleted:
@@ -127,12 +129,18 @@ func lacks(ctx context.Context, cl *client, key state.Key, condition string) (st
 	var lacking []string
 	reported := false
 	for _, cond := range answer.GetConditions() {
-		if cond.GetType() != condition {
+		if cond.GetType() != condition || slices.Contains(answer.GetDrained(), cond.GetNode()) {
 			continue
 		}
 		reported = true
 		if !cond.GetStatus() {
 			lacking = append(lacking, conditionText(cond))
+		}
+	}
+	for _, n := range answer.GetUnreached() {
+		if !slices.Contains(answer.GetDrained(), n.GetNode()) {
+			reported = true
+			lacking = append(lacking, oneLine("node "+n.GetNode()+" does not answer: "+n.GetReason()))
 		}
 	}
 	if !reported {

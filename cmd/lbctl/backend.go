@@ -18,18 +18,19 @@ func (c *cli) backendCommand() *cobra.Command {
 }
 
 func (c *cli) backendStatus() *cobra.Command {
-	return &cobra.Command{
+	node := ""
+	cmd := &cobra.Command{
 		Use:   "status [POOL]",
-		Short: "Show backends as the answering node sees them",
-		Long: `Show backends as the answering node sees them.
+		Short: "Show backends as each node sees them",
+		Long: `Show backends as each node sees them, or as one does (--node).
 
-STATE is what an operator has said ("backend drain"). TAKES tells whether it gets requests now, and if not, why. SHARE is its
+STATE is what an operator has said ("backend drain"), with "here" where it, or the weight, was said on that node alone (--node-local). TAKES tells whether it gets requests now, and if not, why. SHARE is its
 part of the weight of those that take requests. LAST ERROR is there, with how long ago it was, while it keeps a backend from
 taking them, and the time alone where TAKES says the rest; with -o wide always.`,
 		Example: `  lbctl backend status shop -o wide`,
 		Args:    cobra.MaximumNArgs(1),
 		RunE: c.does(func(ctx context.Context, args []string) error {
-			request := &lbdv1.BackendServiceGetStatusRequest{}
+			request := &lbdv1.BackendServiceGetStatusRequest{Node: c.meant(node)}
 			if len(args) > 0 {
 				request.Pool = withoutKind(state.Pools, args[0])
 			}
@@ -38,11 +39,14 @@ taking them, and the time alone where TAKES says the rest; with -o wide always.`
 				if err != nil {
 					return err
 				}
+				c.warnUnreached(answer.GetUnreached())
 				c.printBackends(answer.GetBackends())
 				return nil
 			})
 		}),
 	}
+	nodesFlag(cmd, &node)
+	return takesNodeLocal(cmd)
 }
 
 func (c *cli) printBackends(backends []*lbdv1.BackendStatus) {
@@ -54,13 +58,14 @@ func (c *cli) printBackends(backends []*lbdv1.BackendStatus) {
 		names = append(names, backendName(b.GetPool(), b.GetAddress()))
 	}
 	c.print(result{value: document.ListOf(values), names: names, table: func(w *table) {
-		w.wideRow([]string{"POOL", "BACKEND", "STATE", "HEALTH", "TAKES", "WEIGHT", "SHARE", "IN FLIGHT", "CONNECTIONS", "QUEUED", "REQUESTS", "FAILURES", "LAST ERROR"},
-			"NODE", "SINCE", "BACKUP", "EJECTED UNTIL", "EJECTIONS", "RESOLVED", "LATENCY", "IDLE", "NEW", "REUSED")
+		nodes := several(backends)
+		w.byNode(nodes, "NODE", []string{"POOL", "BACKEND", "STATE", "HEALTH", "TAKES", "WEIGHT", "SHARE", "IN FLIGHT", "CONNECTIONS", "QUEUED", "REQUESTS", "FAILURES", "LAST ERROR"},
+			"SINCE", "BACKUP", "EJECTED UNTIL", "EJECTIONS", "RESOLVED", "LATENCY", "IDLE", "NEW", "REUSED")
 		for _, b := range backends {
-			w.wideRow([]string{
-				b.GetPool(), b.GetAddress(), stateOf(b), word(b.GetHealth()), takes(b), fmt.Sprint(b.GetWeight()), shareText(b, backends), fmt.Sprint(b.GetInFlight()),
+			w.byNode(nodes, b.GetNode(), []string{
+				b.GetPool(), b.GetAddress(), stateText(b), word(b.GetHealth()), takes(b), fmt.Sprint(b.GetWeight()), shareText(b, backends), fmt.Sprint(b.GetInFlight()),
 				fmt.Sprint(b.GetConnections()), fmt.Sprint(b.GetQueued()), fmt.Sprint(b.GetRequestsTotal()), fmt.Sprint(b.GetFailuresTotal()), lastError(b, w.wide, now),
-			}, b.GetNode(), moment(b.GetSince()), fmt.Sprint(b.GetBackup()), moment(b.GetEjectedUntil()), fmt.Sprint(b.GetEjectionsTotal()),
+			}, moment(b.GetSince()), fmt.Sprint(b.GetBackup()), moment(b.GetEjectedUntil()), fmt.Sprint(b.GetEjectionsTotal()),
 				b.GetResolvedAddress(), latency(b), fmt.Sprint(b.GetIdleConnections()), fmt.Sprint(b.GetConnectionsNewTotal()), fmt.Sprint(b.GetConnectionsReusedTotal()))
 		}
 	}})
@@ -75,6 +80,14 @@ func stateOf(b *lbdv1.BackendStatus) string {
 		return word(lbdv1.BackendState_BACKEND_STATE_READY)
 	}
 	return word(b.GetState())
+}
+
+// stateText is stateOf, and whether it or the weight was said on that node alone.
+func stateText(b *lbdv1.BackendStatus) string {
+	if b.GetNodeLocal() {
+		return stateOf(b) + " here"
+	}
+	return stateOf(b)
 }
 
 // takes is whether a backend gets requests now, or why not.

@@ -25,6 +25,8 @@ type saying struct {
 
 	expires, reason string
 	close, wait     bool
+	// here is whether it is said on one node alone.
+	here bool
 }
 
 func (c *cli) backendDrain() *cobra.Command {
@@ -36,15 +38,19 @@ func (c *cli) backendDrain() *cobra.Command {
 that are bound by session_persistence stay.
 
 With --wait it returns when nothing is under way at them any more; at --timeout it ends with exit 8, says what is left, and
-the drain stays. It holds through applies and restarts until "backend ready", "override clear" or --expires.`,
-		Example: `  lbctl backend drain shop/10.0.0.1:8080 --reason "new disk" --wait --timeout 5m`,
-		Args:    cobra.MinimumNArgs(1),
-		RunE:    c.does(func(ctx context.Context, args []string) error { return c.setBackends(ctx, args, in) }),
+the drain stays. It holds through applies and restarts until "backend ready", "override clear" or --expires.
+
+With --node-local it holds on the node behind the socket alone, over what is said of all: for when there is no leader. It needs --expires,
+at most 24h.`,
+		Example: `  lbctl backend drain shop/10.0.0.1:8080 --reason "new disk" --wait --timeout 5m
+  lbctl --node-local backend drain shop/10.0.0.1:8080 --expires 2h`,
+		Args: cobra.MinimumNArgs(1),
+		RunE: c.does(func(ctx context.Context, args []string) error { return c.setBackends(ctx, args, in) }),
 	}
 	sayingFlags(cmd, in)
 	closeFlag(cmd, in)
 	cmd.Flags().BoolVar(&in.wait, "wait", false, "wait until nothing is under way at them")
-	return cmd
+	return takesNodeLocal(cmd)
 }
 
 func (c *cli) backendMaint() *cobra.Command {
@@ -59,20 +65,30 @@ func (c *cli) backendMaint() *cobra.Command {
 	}
 	sayingFlags(cmd, in)
 	closeFlag(cmd, in)
-	return cmd
+	return takesNodeLocal(cmd)
 }
 
 func (c *cli) backendReady() *cobra.Command {
 	in := &saying{state: lbdv1.BackendState_BACKEND_STATE_READY, isState: true}
-	return &cobra.Command{
+	cmd := &cobra.Command{
 		Use:   "ready POOL/ADDRESS…",
 		Short: "End a drain, maintenance or ejection",
 		Long: `End a drain or maintenance: the backends get requests as their health says. A weight that was set stays ("override clear"). An
-ejection by failed requests ends as well, but only on the node that answers: each ejects by what it has seen itself.`,
+ejection by failed requests ends as well, but only on the node that answers: each ejects by what it has seen itself.
+
+With --node-local it ends what was said with --node-local. With --expires besides, at most 24h, the node behind the socket takes the backends
+for ready until then though they are drained on all.`,
 		Example: `  lbctl backend ready shop/10.0.0.1:8080`,
 		Args:    cobra.MinimumNArgs(1),
-		RunE:    c.does(func(ctx context.Context, args []string) error { return c.setBackends(ctx, args, in) }),
+		RunE: c.does(func(ctx context.Context, args []string) error {
+			if in.expires != "" && !c.nodeLocal {
+				return fail(exitUsage, "--expires goes with --node-local here: to be ready is no exception that could end")
+			}
+			return c.setBackends(ctx, args, in)
+		}),
 	}
+	cmd.Flags().StringVar(&in.expires, "expires", "", "with --node-local: how long it holds over what is said of all nodes, as 30m")
+	return takesNodeLocal(cmd)
 }
 
 func (c *cli) backendWeight() *cobra.Command {
@@ -97,7 +113,7 @@ backends, 10 is 91 %. The answer says what it comes to.`,
 		}),
 	}
 	sayingFlags(cmd, in)
-	return cmd
+	return takesNodeLocal(cmd)
 }
 
 func sayingFlags(cmd *cobra.Command, in *saying) {
@@ -148,9 +164,14 @@ func (c *cli) setBackends(ctx context.Context, args []string, in *saying) error 
 	if err != nil {
 		return err
 	}
+	in.here = c.nodeLocal
+	ready := in.isState && in.state == lbdv1.BackendState_BACKEND_STATE_READY
+	if in.here && expires == nil && !ready {
+		return fail(exitUsage, "what is said on one node alone must end: --expires is needed with --node-local, at most 24h")
+	}
 	return c.call(func(cl *client) error {
 		var before []string
-		if takesOut := !in.isState || in.state != lbdv1.BackendState_BACKEND_STATE_READY; takesOut {
+		if !ready {
 			before = replaced(ctx, cl, targets, in)
 		}
 		var inForce []*lbdv1.Override
@@ -168,8 +189,10 @@ func (c *cli) setBackends(ctx context.Context, args []string, in *saying) error 
 		}
 		seen := settled(ctx, cl, targets, in)
 		c.printSaid(done, inForce, in, seen)
-		if in.state != lbdv1.BackendState_BACKEND_STATE_READY {
+		if !ready {
 			c.warnOfIdlePools(targets, seen)
+		} else {
+			c.tellWhatStays(inForce)
 		}
 		if !in.wait {
 			return nil
@@ -184,12 +207,13 @@ func (cl *client) set(ctx context.Context, t target, in *saying, expires *timest
 	return retried(ctx, cl, startGrace, func() ([]*lbdv1.Override, error) {
 		if !in.isState {
 			answer, err := cl.backend.SetWeight(ctx, &lbdv1.SetWeightRequest{
-				Pool: t.pool, Address: t.address, Weight: in.weight, ExpireTime: expires, Reason: in.reason, RequestId: id,
+				Pool: t.pool, Address: t.address, Weight: in.weight, ExpireTime: expires, Reason: in.reason, RequestId: id, NodeOnly: in.here,
 			})
 			return answer.GetOverrides(), err
 		}
 		answer, err := cl.backend.SetState(ctx, &lbdv1.SetStateRequest{
 			Pool: t.pool, Address: t.address, State: in.state, ExpireTime: expires, Reason: in.reason, CloseConnections: in.close, RequestId: id,
+			NodeOnly: in.here,
 		})
 		return answer.GetOverrides(), err
 	})
@@ -211,10 +235,23 @@ func (c *cli) printSaid(targets []target, inForce []*lbdv1.Override, in *saying,
 		if in.isState {
 			said = word(in.state)
 		}
+		if in.here {
+			said += " on this node alone"
+		}
 		for _, t := range targets {
 			fmt.Fprintf(c.stdout, "%s: %s%s\n", oneLine(t.String()), said, shareAfter(t, in, seen))
 		}
 	}})
+}
+
+// tellWhatStays names the states that are still in force of backends that are to be ready: those of all nodes where one node was told, or of that
+// node where all were.
+func (c *cli) tellWhatStays(inForce []*lbdv1.Override) {
+	for _, o := range inForce {
+		if _, isState := o.GetWhat().(*lbdv1.Override_State); isState && o.GetState() != lbdv1.BackendState_BACKEND_STATE_READY {
+			c.say("still in force: %s", overrideText(o))
+		}
+	}
 }
 
 // shareAfter is what a weight comes to, as far as the node has told.

@@ -295,7 +295,7 @@ The revision is nobody's: an owner's rollback across it is refused (exit 6). To 
   lbctl backup restore nightly.backup --identity key.txt --wait -m "new site"`,
 		Args: cobra.ExactArgs(1),
 		RunE: c.does(func(ctx context.Context, args []string) error {
-			err := checkWait(wait, head.ValidateOnly)
+			err := checkWait(&wait, head.ValidateOnly)
 			if err != nil {
 				return err
 			}

@@ -79,7 +79,7 @@ func (c *cli) contentFlags(cmd *cobra.Command, in *content) {
 
 // rotate stores content and, if asked, follows its revision.
 func (c *cli) rotate(ctx context.Context, name string, in *content) error {
-	if err := checkWait(in.wait, false); err != nil {
+	if err := checkWait(&in.wait, false); err != nil {
 		return err
 	}
 	in.request.Name, in.request.RequestId = name, newRequestID()
@@ -106,7 +106,7 @@ func (c *cli) rotate(ctx context.Context, name string, in *content) error {
 		if in.wait == "" {
 			return nil
 		}
-		return c.wait(ctx, cl, answer.GetRevision())
+		return c.wait(ctx, cl, answer.GetRevision(), in.wait)
 	})
 }
 

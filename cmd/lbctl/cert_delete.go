@@ -31,7 +31,7 @@ made, keep the key, sealed. So do other certificates that have the same key.`,
   lbctl cert delete gone --purge --yes -m "the shop is closed"`,
 		Args: cobra.MinimumNArgs(1),
 		RunE: c.does(func(ctx context.Context, args []string) error {
-			if err := checkWait(wait, header.ValidateOnly); err != nil {
+			if err := checkWait(&wait, header.ValidateOnly); err != nil {
 				return err
 			}
 			header.RequestId = newRequestID()
@@ -83,5 +83,5 @@ func (c *cli) purge(ctx context.Context, cl *client, name string, header *lbdv1.
 	if wait == "" {
 		return nil
 	}
-	return c.wait(ctx, cl, answer.GetRevision())
+	return c.wait(ctx, cl, answer.GetRevision(), wait)
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -15,12 +16,12 @@ import (
 )
 
 func (c *cli) certStatus() *cobra.Command {
-	var within string
+	var within, node string
 	cmd := &cobra.Command{
 		Use:   "status [NAME]",
 		Short: "Show certificates as stored and as served",
-		Long: `Show certificates as stored and as the answering node serves them. LISTENERS are those on which some client is shown it. With -o
-wide SHADOWED BY has, for each host, the certificate that is shown in its place: a newer one, or one with a better key.
+		Long: `Show certificates as stored and as the nodes serve them; SERVED names those that do not. LISTENERS are those on which some client
+of the answering node is shown it. With -o wide SHADOWED BY has, for each host, the certificate that is shown in its place: a newer one, or one with a better key.
 
 With --expires-within only those are shown that end within that time or have ended, the first to end before the others: exit 1
 if there are any, 0 if there are none.`,
@@ -33,10 +34,11 @@ if there are any, 0 if there are none.`,
 				return fail(exitUsage, "--expires-within takes a length of time such as 30d or 12h, not %q", within)
 			}
 			return c.call(func(cl *client) error {
-				answer, err := cl.certificate.GetStatus(ctx, &lbdv1.CertificateServiceGetStatusRequest{Name: strings.Join(args, "")})
+				answer, err := cl.certificate.GetStatus(ctx, &lbdv1.CertificateServiceGetStatusRequest{Name: strings.Join(args, ""), Node: c.meant(node)})
 				if err != nil {
 					return err
 				}
+				c.warnUnreached(answer.GetUnreached())
 				if within == "" {
 					c.printCertificates(answer.GetCertificates())
 					return nil
@@ -46,6 +48,7 @@ if there are any, 0 if there are none.`,
 		}),
 	}
 	cmd.Flags().StringVar(&within, "expires-within", "", "only those that end within this time, as 30d, or have ended; exit 1 if there are any")
+	nodesFlag(cmd, &node)
 	return cmd
 }
 
@@ -82,8 +85,18 @@ func (c *cli) printCertificates(certificates []*lbdv1.CertificateStatus) {
 	}})
 }
 
-// served is whether the node serves what is stored; another content by its serial.
+// served is whether the nodes serve what is stored: those that do not are named, where there are several; another content of the
+// one that there is by its serial.
 func served(s *lbdv1.CertificateStatus) string {
+	var others []string
+	for _, n := range s.GetNodes() {
+		if n.GetServedSerial() != s.GetSerial() {
+			others = append(others, n.GetNode())
+		}
+	}
+	if len(s.GetNodes()) > 1 && len(others) > 0 {
+		return "not on " + list(others)
+	}
 	switch s.GetServedSerial() {
 	case "":
 		return "no"
@@ -92,6 +105,18 @@ func served(s *lbdv1.CertificateStatus) string {
 	default:
 		return s.GetServedSerial()
 	}
+}
+
+// servedSerials is what each node serves, or the one serial that all do.
+func servedSerials(s *lbdv1.CertificateStatus) string {
+	var all []string
+	for _, n := range s.GetNodes() {
+		all = append(all, n.GetNode()+": "+cmp.Or(n.GetServedSerial(), "none"))
+	}
+	if !slices.ContainsFunc(s.GetNodes(), func(n *lbdv1.CertificateOnNode) bool { return n.GetServedSerial() != s.GetServedSerial() }) {
+		return s.GetServedSerial()
+	}
+	return strings.Join(all, ", ")
 }
 
 // managed is who changes its content.

@@ -252,9 +252,11 @@ func progress(node string, p lbdv1.NodeProgress, served int64, reason string) *l
 
 func TestWait(t *testing.T) {
 	const (
-		pending = lbdv1.NodeProgress_NODE_PROGRESS_PENDING
-		served  = lbdv1.NodeProgress_NODE_PROGRESS_SERVED
-		refused = lbdv1.NodeProgress_NODE_PROGRESS_REFUSED
+		pending     = lbdv1.NodeProgress_NODE_PROGRESS_PENDING
+		served      = lbdv1.NodeProgress_NODE_PROGRESS_SERVED
+		refused     = lbdv1.NodeProgress_NODE_PROGRESS_REFUSED
+		unreachable = lbdv1.NodeProgress_NODE_PROGRESS_UNREACHABLE
+		leftOut     = lbdv1.NodeProgress_NODE_PROGRESS_LEFT_OUT
 	)
 	type stream = grpc.ServerStreamingServer[lbdv1.WaitForRevisionResponse]
 	send := func(s stream, all ...*lbdv1.WaitForRevisionResponse) error {
@@ -271,6 +273,24 @@ func TestWait(t *testing.T) {
 		code   int
 		stderr string
 	}{
+		"unreachable": {func(s stream) error {
+			err := send(s, progress("n1", served, 7, ""), progress("n3", pending, 0, "it has not answered yet"), progress("n2", unreachable, 0, "connection refused"))
+			if err != nil {
+				return err
+			}
+			<-s.Context().Done()
+			return s.Context().Err()
+		}, 8, "timed out after 2s: revision 7 is stored, but node n2 does not answer: connection refused; node n3 not yet revision 7: it has not answered yet\n"},
+		"left out": {func(s stream) error {
+			return send(s, progress("n1", served, 7, ""), progress("n2", pending, 6, ""), progress("n2", leftOut, 6, "it is drained"))
+		}, 0, "node n2: is not waited for: it is drained\n"},
+		"nobody there": {
+			func(s stream) error { return send(s, progress("n1", leftOut, 6, "it is drained")) },
+			0, "warning: no node takes traffic now: revision 7 is stored, and nobody serves it\n",
+		},
+		"refused though another is silent": {func(s stream) error {
+			return send(s, progress("n2", unreachable, 0, "connection refused"), progress("n1", refused, 6, "listeners/https: address in use"))
+		}, 1, "error: node n1 refuses revision 7: listeners/https: address in use\n"},
 		"served": {func(s stream) error {
 			return send(s, progress("n1", pending, 6, ""), progress("n1", pending, 6, ""), progress("n2", served, 8, ""), progress("n1", served, 7, ""))
 		}, 0, "node n1: serves revision 6, not yet 7\nnode n2: serves revision 7\nnode n1: serves revision 7\n"},
@@ -318,6 +338,18 @@ func TestWait(t *testing.T) {
 			lbctl(shop, "apply", "-f", "-", "--wait", "--timeout", timeout).wants(t, c.code, "revision 7: 1 change\n", c.stderr)
 		})
 	}
+	node := &fakeNode{
+		apply: func(*lbdv1.ApplyHeader, []*lbdv1.Resource) (*lbdv1.ApplyResponse, error) { return created(7), nil },
+		wait: func(r *lbdv1.WaitForRevisionRequest, s stream) error {
+			if !r.GetReachable() {
+				t.Error("--wait=reachable is not in the request")
+			}
+			return send(s, progress("n1", served, 7, ""), progress("n2", unreachable, 0, "connection refused"))
+		},
+	}
+	node.start(t)
+	lbctl(shop, "apply", "-f", "-", "--wait=REACHABLE").wants(t, 0, "revision 7: 1 change\n",
+		"warning: revision 7 is not known to be served everywhere: node n2 does not answer: connection refused\n")
 }
 
 func TestQuiet(t *testing.T) {

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -12,7 +13,16 @@ import (
 )
 
 func (c *cli) clusterCommand() *cobra.Command {
-	return noun("cluster", "The cluster's own keys and settings",
+	return noun("cluster", "The cluster's nodes, keys and settings",
+		c.clusterStatus(),
+		c.clusterVerify(),
+		c.joinTokenCommand(),
+		c.clusterLeave(),
+		c.clusterRemove(),
+		c.clusterReplace(),
+		c.clusterTransferLeader(),
+		c.clusterRecover(),
+		c.clusterRotateCA(),
 		c.settingsCommand(),
 		c.rotateSeal(),
 		noun("seal-key", "The keys under which private keys are sealed", c.sealKeyStatus(), c.sealKeyExport(), c.sealKeyNew()))
@@ -20,6 +30,7 @@ func (c *cli) clusterCommand() *cobra.Command {
 
 func (c *cli) rotateSeal() *cobra.Command {
 	var retire string
+	var force bool
 	cmd := &cobra.Command{
 		Use:   "rotate-seal",
 		Short: "Seal all private keys under a new sealing key, or forget an old one",
@@ -29,6 +40,8 @@ notice. A rotation that was cut off is finished by calling it again.
 The old key stays, because backups that were made before need it. Once the last of them is gone, --retire ID forgets it; that is
 refused while anything is sealed under it.
 
+Every node of the cluster gets the new key before anything is sealed under it; where one is out of contact that is refused without --force.
+
 Where the keys come from a credential or a command (lbd run --seal-key), put a new key before the others there, then call this.`,
 		Example: "  lbctl cluster rotate-seal\n  lbctl cluster rotate-seal --retire 84d24474549b1866",
 		Args:    cobra.NoArgs,
@@ -37,16 +50,17 @@ Where the keys come from a credential or a command (lbd run --seal-key), put a n
 				if retire != "" {
 					return c.retireSeal(ctx, cl, retire)
 				}
-				return c.rotateSealNow(ctx, cl)
+				return c.rotateSealNow(ctx, cl, force)
 			})
 		}),
 	}
 	cmd.Flags().StringVar(&retire, "retire", "", "forget the key with this id instead, under which nothing is sealed any more")
+	cmd.Flags().BoolVar(&force, "force", false, "also where a node is out of contact: it fetches the key when it is back, and opens nothing new until then")
 	return cmd
 }
 
-func (c *cli) rotateSealNow(ctx context.Context, cl *client) error {
-	request := &lbdv1.RotateSealRequest{RequestId: newRequestID()}
+func (c *cli) rotateSealNow(ctx context.Context, cl *client, force bool) error {
+	request := &lbdv1.RotateSealRequest{RequestId: newRequestID(), Force: force}
 	answer, err := retried(ctx, cl, startGrace, func() (*lbdv1.RotateSealResponse, error) {
 		return lbdv1.NewClusterServiceClient(cl.conn).RotateSeal(ctx, request)
 	})
@@ -99,9 +113,9 @@ func (c *cli) printSealKeys(value *document.Value, keys []*lbdv1.SealKey) {
 		names = append(names, k.GetId())
 	}
 	c.print(result{value: value, names: names, table: func(w *table) {
-		w.row("KEY", "ACTIVE", "SECRETS", "IN HISTORY")
+		w.row("KEY", "ACTIVE", "SECRETS", "IN HISTORY", "MISSING ON")
 		for _, k := range keys {
-			w.row(k.GetId(), fmt.Sprint(k.GetActive()), fmt.Sprint(k.GetSecrets()), fmt.Sprint(k.GetHistorySecrets()))
+			w.row(k.GetId(), fmt.Sprint(k.GetActive()), fmt.Sprint(k.GetSecrets()), fmt.Sprint(k.GetHistorySecrets()), strings.Join(k.GetMissingOn(), ","))
 		}
 	}})
 }

@@ -32,10 +32,11 @@ func (c *cli) debugCommand() *cobra.Command {
 
 func (c *cli) debugBundle() *cobra.Command {
 	var profile time.Duration
+	var node string
 	cmd := &cobra.Command{
 		Use:   "bundle [FILE|-]",
-		Short: "Gather what is needed to understand the answering node, in one archive",
-		Long: `Gather what is needed to understand the answering node, in one archive (tar, gzipped): stacks, log, flags, limits, status, doctor,
+		Short: "Gather what is needed to understand a node, in one archive",
+		Long: `Gather what is needed to understand the answering node, or another (--node), in one archive (tar, gzipped): stacks, log, flags, limits, status, doctor,
 metrics, events, backends, connections, resources, revisions, audit and a heap profile; with --cpu-profile where the CPU time goes,
 too. manifest.json lists the files, errors.txt what could not be had.
 
@@ -55,6 +56,11 @@ are. FILE has mode 0600; one that is there is not written over. Without FILE it 
 			c.timeout += profile
 		}
 		return c.does(func(ctx context.Context, args []string) error {
+			whose, err := oneNode(node)
+			if err != nil {
+				return err
+			}
+			request.Node = whose
 			file := "lbd-debug-" + time.Now().UTC().Format("20060102T150405Z") + ".tar.gz"
 			if len(args) > 0 {
 				file = args[0]
@@ -63,6 +69,7 @@ are. FILE has mode 0600; one that is there is not written over. Without FILE it 
 		})(cmd, args)
 	}
 	cmd.Flags().DurationVar(&profile, "cpu-profile", 0, "profile the CPU for so long, 1s to 60s (default: not at all)")
+	nodeFlag(cmd, &node)
 	return cmd
 }
 

@@ -25,7 +25,7 @@ with it. "rollback" brings back what was deleted.`,
 			return cmp.Or(keysApart(args), cobra.MinimumNArgs(1)(cmd, args))
 		},
 		RunE: c.does(func(ctx context.Context, args []string) error {
-			if err := checkWait(wait, header.ValidateOnly); err != nil {
+			if err := checkWait(&wait, header.ValidateOnly); err != nil {
 				return err
 			}
 			keys, err := parseKeys(args)
@@ -110,5 +110,5 @@ func (c *cli) finish(ctx context.Context, cl *client, answer *lbdv1.ApplyRespons
 	if wait == "" {
 		return nil
 	}
-	return c.wait(ctx, cl, answer.GetRevision())
+	return c.wait(ctx, cl, answer.GetRevision(), wait)
 }

@@ -18,8 +18,8 @@ func (c *cli) describeCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "describe KIND/NAME",
 		Short: "Show all that is known of a resource",
-		Long: `Show all that is known of a resource: what it says and the defaults in force, who changed it last and why, whether it works,
-who refers to it, and overrides; of a pool its backends' condition, of a certificate what is served.`,
+		Long: `Show all that is known of a resource: what it says and the defaults in force, who changed it last and why, whether it works on
+each node, who refers to it, and overrides; of a pool its backends' condition, of a certificate what is served.`,
 		Example: `  lbctl describe pool/shop`,
 		Args:    oneKey,
 		RunE: c.does(func(ctx context.Context, args []string) error {
@@ -44,7 +44,7 @@ type described struct {
 
 func (c *cli) describe(ctx context.Context, cl *client, key state.Key) (err error) {
 	d := described{key: key}
-	if d.answer, err = cl.config.Get(ctx, &lbdv1.GetRequest{Kind: string(key.Kind), Name: key.Name}); err != nil {
+	if d.answer, err = cl.config.Get(ctx, &lbdv1.GetRequest{Kind: string(key.Kind), Name: key.Name, AllNodes: true}); err != nil {
 		return err
 	}
 	if number := d.answer.GetResource().GetRevision(); number > 0 {
@@ -56,18 +56,19 @@ func (c *cli) describe(ctx context.Context, cl *client, key state.Key) (err erro
 	}
 	switch key.Kind {
 	case state.Pools:
-		r, err := cl.backend.GetStatus(ctx, &lbdv1.BackendServiceGetStatusRequest{Pool: key.Name})
+		r, err := cl.backend.GetStatus(ctx, &lbdv1.BackendServiceGetStatusRequest{Pool: key.Name, Node: everyNode})
 		if err != nil {
 			return err
 		}
 		d.backends = r.GetBackends()
 	case state.Certificates:
-		r, err := cl.certificate.GetStatus(ctx, &lbdv1.CertificateServiceGetStatusRequest{Name: key.Name})
+		r, err := cl.certificate.GetStatus(ctx, &lbdv1.CertificateServiceGetStatusRequest{Name: key.Name, Node: everyNode})
 		if err != nil {
 			return err
 		}
 		d.certificates = r.GetCertificates()
 	}
+	c.warnUnreached(d.answer.GetUnreached())
 	c.print(result{value: d.value(), names: []string{key.String()}, table: func(w *table) { c.writeDescribed(w, d) }})
 	return nil
 }
@@ -164,7 +165,7 @@ func (d described) writeServed(w *table) {
 		w.row("NOT BEFORE", moment(s.GetNotBefore()))
 		w.row("NOT AFTER", moment(s.GetNotAfter()))
 		w.row("SERIAL", s.GetSerial())
-		w.row("SERVED SERIAL", s.GetServedSerial())
+		w.row("SERVED SERIAL", servedSerials(s))
 		w.row("ISSUER", s.GetIssuer())
 		w.row("FINGERPRINT", s.GetFingerprint())
 		w.row("LISTENERS", strings.Join(s.GetListeners(), ", "))

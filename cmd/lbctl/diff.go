@@ -102,7 +102,11 @@ func overrideText(o *lbdv1.Override) string {
 	if _, ok := o.GetWhat().(*lbdv1.Override_Weight); ok {
 		what = fmt.Sprintf("weight %d", o.GetWeight())
 	}
-	text := fmt.Sprintf("override of %s/%s: %s, by %s", o.GetPool(), o.GetAddress(), what, o.GetAuthor())
+	where := ""
+	if o.GetNode() != "" {
+		where = " on node " + o.GetNode() + " alone"
+	}
+	text := fmt.Sprintf("override of %s/%s%s: %s, by %s", o.GetPool(), o.GetAddress(), where, what, o.GetAuthor())
 	if o.GetReason() != "" {
 		text += ": " + o.GetReason()
 	}

@@ -11,19 +11,19 @@ import (
 )
 
 func (c *cli) doctorCommand() *cobra.Command {
-	errorsOnly := false
+	errorsOnly, node := false, ""
 	cmd := &cobra.Command{
 		Use:   "doctor",
-		Short: "Look for what makes the answering node slow, unsafe or about to fail",
-		Long: `Look for what makes the answering node slow, unsafe or about to fail without an error in any log: open files, backends whose
+		Short: "Look for what makes a node slow, unsafe or about to fail",
+		Long: `Look for what makes each node, or one (--node), slow, unsafe or about to fail without an error in any log: open files, backends whose
 connections are not reused and why, the build, certificates, the clock, and what "status" finds.
 
-Exit 1 if there is a warning or an error. With --errors-only warnings do not count and are not shown.`,
+Exit 1 if there is a warning or an error, or a node that does not answer. With --errors-only warnings do not count and are not shown.`,
 		Example: `  lbctl doctor --errors-only`,
 		Args:    cobra.NoArgs,
 		RunE: c.does(func(ctx context.Context, _ []string) error {
 			return c.call(func(cl *client) error {
-				answer, err := cl.system.RunDoctor(ctx, &lbdv1.RunDoctorRequest{})
+				answer, err := cl.system.RunDoctor(ctx, &lbdv1.RunDoctorRequest{Node: c.meant(node)})
 				if err != nil {
 					return err
 				}
@@ -32,7 +32,8 @@ Exit 1 if there is a warning or an error. With --errors-only warnings do not cou
 					findings = slices.DeleteFunc(findings, func(f *lbdv1.Finding) bool { return f.GetLevel() != lbdv1.FindingLevel_FINDING_LEVEL_ERROR })
 				}
 				c.printFindings(findings)
-				if slices.ContainsFunc(findings, func(f *lbdv1.Finding) bool { return f.GetLevel() != lbdv1.FindingLevel_FINDING_LEVEL_OK }) {
+				c.warnUnreached(answer.GetUnreached())
+				if len(answer.GetUnreached()) > 0 || slices.ContainsFunc(findings, func(f *lbdv1.Finding) bool { return f.GetLevel() != lbdv1.FindingLevel_FINDING_LEVEL_OK }) {
 					return &failure{code: exitNo}
 				}
 				return nil
@@ -40,6 +41,7 @@ Exit 1 if there is a warning or an error. With --errors-only warnings do not cou
 		}),
 	}
 	cmd.Flags().BoolVar(&errorsOnly, "errors-only", false, "leave warnings out")
+	nodesFlag(cmd, &node)
 	return cmd
 }
 
@@ -51,9 +53,10 @@ func (c *cli) printFindings(findings []*lbdv1.Finding) {
 		names = append(names, f.GetCheck())
 	}
 	c.print(result{value: document.ListOf(values), names: names, table: func(w *table) {
-		w.wideRow([]string{"LEVEL", "CHECK", "FINDING", "WHAT TO DO"}, "NODE")
+		several := several(findings)
+		w.byNode(several, "NODE", []string{"LEVEL", "CHECK", "FINDING", "WHAT TO DO"})
 		for _, f := range findings {
-			w.wideRow([]string{word(f.GetLevel()), f.GetCheck(), f.GetMessage(), f.GetRemedy()}, f.GetNode())
+			w.byNode(several, f.GetNode(), []string{word(f.GetLevel()), f.GetCheck(), f.GetMessage(), f.GetRemedy()})
 		}
 	}})
 }

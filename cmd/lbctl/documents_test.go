@@ -294,7 +294,26 @@ func TestWaitFor(t *testing.T) {
 	lbctl("", "wait", "revision/5", "--for=Served").wants(t, 0, "", "node n1: serves revision 5\n")
 	lbctl("", "wait", "revisions/5").wants(t, 0, "", "node n1: serves revision 5\n")
 	lbctl("", "wait", "revision/5").wants(t, 0, "", "node n1: serves revision 5\n")
-	lbctl("", "wait", "revision/5", "--for=Healthy").wants(t, 2, "", "--for=served")
+	node.revision = func(*lbdv1.GetRevisionRequest) (*lbdv1.GetRevisionResponse, error) {
+		return &lbdv1.GetRevisionResponse{Revision: &lbdv1.Revision{Changes: []*lbdv1.Change{{Kind: "pools", Name: "shop"}, {Kind: "listeners", Name: "http"}}}}, nil
+	}
+	node.get = func(r *lbdv1.GetRequest) (*lbdv1.GetResponse, error) {
+		shop := &lbdv1.Resource{Spec: &lbdv1.Resource_Pool{Pool: &lbdv1.Pool{Name: r.GetName()}}}
+		if !r.GetAllNodes() {
+			return &lbdv1.GetResponse{Resource: shop}, nil
+		}
+		// Nobody waits for drained nodes, whether they answer or not.
+		answer := &lbdv1.GetResponse{Resource: shop, Conditions: []*lbdv1.Condition{condition("n1", true, ""), condition("n2", false, "")}, Drained: []string{"n2", "n3"},
+			Unreached: []*lbdv1.UnreachedNode{{Node: "n3", Reason: "connection refused"}}}
+		if asked++; asked < 3 {
+			answer.Unreached = append(answer.Unreached, &lbdv1.UnreachedNode{Node: "n4", Reason: "no answer within 5s"})
+		}
+		return answer, nil
+	}
+	asked = 0
+	lbctl("", "wait", "revision/5", "--for=Healthy").wants(t, 0, "",
+		"node n1: serves revision 5\npools/shop is not Healthy: node n4 does not answer: no answer within 5s\n")
+	lbctl("", "wait", "revision/5", "--for=Accepted").wants(t, 2, "", "--for=served, healthy or reachable")
 	lbctl("", "wait", "pool/shop").wants(t, 2, "", "--for takes")
 	lbctl("", "wait", "pools").wants(t, 2, "", "or revision/N")
 }

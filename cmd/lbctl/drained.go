@@ -21,7 +21,7 @@ const drainedWord = "drained"
 func (c *cli) waitDrained(ctx context.Context, cl *client, targets []target) error {
 	told := ""
 	for {
-		left, err := underWay(ctx, cl, targets)
+		left, err := underWay(ctx, cl, targets, c.meant(allNodes))
 		switch {
 		case errors.Is(ctx.Err(), context.Canceled):
 			return fail(exitInterrupted, "interrupted: the drain stays")
@@ -46,8 +46,8 @@ func (c *cli) waitDrained(ctx context.Context, cl *client, targets []target) err
 	}
 }
 
-// underWay says what is still under way at draining backends; empty: nothing.
-func underWay(ctx context.Context, cl *client, targets []target) (string, error) {
+// underWay says what is still under way at draining backends, on the node that is named or on each; empty: nothing.
+func underWay(ctx context.Context, cl *client, targets []target, node string) (string, error) {
 	var left []string
 	for _, t := range targets {
 		bound, err := persistent(ctx, cl, t.pool)
@@ -55,10 +55,13 @@ func underWay(ctx context.Context, cl *client, targets []target) (string, error)
 			return "", err
 		}
 		answer, err := retried(ctx, cl, startGrace, func() (*lbdv1.BackendServiceGetStatusResponse, error) {
-			return cl.backend.GetStatus(ctx, &lbdv1.BackendServiceGetStatusRequest{Pool: t.pool})
+			return cl.backend.GetStatus(ctx, &lbdv1.BackendServiceGetStatusRequest{Pool: t.pool, Node: node})
 		})
 		if err != nil {
 			return "", err
+		}
+		for _, u := range answer.GetUnreached() {
+			left = append(left, fmt.Sprintf("node %s does not answer: %s", u.GetNode(), u.GetReason()))
 		}
 		for _, b := range answer.GetBackends() {
 			if b.GetAddress() != state.NormalAddress(t.address) {

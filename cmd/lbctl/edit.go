@@ -39,7 +39,7 @@ The next apply of the owner's documents puts back what they say: change them too
 			if err != nil {
 				return fail(exitUsage, "%w", err)
 			}
-			if err := checkWait(wait, false); err != nil {
+			if err := checkWait(&wait, false); err != nil {
 				return err
 			}
 			return failed(c.call(func(cl *client) error {

@@ -19,11 +19,13 @@ import (
 func (c *cli) eventsCommand() *cobra.Command {
 	request := &lbdv1.WatchEventsRequest{}
 	var since time.Duration
+	var node string
 	cmd := &cobra.Command{
 		Use:   "events",
-		Short: "Show what has happened on the answering node",
-		Long: `Show what has happened on the answering node, oldest first: backends that went down or came back, ejections, overrides, revisions
-served or refused, certificates that end soon. A node remembers the last 10000, until it is restarted.
+		Short: "Show what has happened on the nodes",
+		Long: `Show what has happened on every node, or on one (--node), oldest first: backends that went down or came back, ejections, overrides,
+revisions served or refused, certificates that end soon, nodes that joined, left, were drained or lost contact, another leader. A node
+remembers the last 10000, until it is restarted. One that does not answer is an event of its own.
 
 With --follow new ones are shown as they happen, until it is interrupted (exit 130) or, if --timeout is given, that time is over.`,
 		Example: `  lbctl events --since 1h
@@ -40,6 +42,7 @@ With --follow new ones are shown as they happen, until it is interrupted (exit 1
 		if since > 0 {
 			request.Since = timestamppb.New(time.Now().Add(-since))
 		}
+		request.Node = c.meant(node)
 		return c.call(func(cl *client) error { return c.events(ctx, cl, request) })
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -50,6 +53,7 @@ With --follow new ones are shown as they happen, until it is interrupted (exit 1
 	}
 	cmd.Flags().DurationVar(&since, "since", 0, "only events of this last time, as 1h (default: all)")
 	cmd.Flags().BoolVar(&request.Follow, "follow", false, "go on with new events")
+	nodesFlag(cmd, &node)
 	return cmd
 }
 
@@ -90,9 +94,10 @@ func (c *cli) printEvents(events []*lbdv1.WatchEventsResponse) {
 		names = append(names, e.GetResource())
 	}
 	c.print(result{value: document.ListOf(values), names: names, table: func(w *table) {
-		w.wideRow([]string{"TIME", "EVENT", "RESOURCE", "MESSAGE"}, "NODE")
+		several := several(events)
+		w.byNode(several, "NODE", []string{"TIME", "EVENT", "RESOURCE", "MESSAGE"})
 		for _, e := range events {
-			w.wideRow([]string{moment(e.GetTime()), e.GetType(), e.GetResource(), e.GetMessage()}, e.GetNode())
+			w.byNode(several, e.GetNode(), []string{moment(e.GetTime()), e.GetType(), e.GetResource(), e.GetMessage()})
 		}
 	}})
 }
@@ -105,6 +110,6 @@ func (c *cli) printEvent(e *lbdv1.WatchEventsResponse) {
 	case "name":
 		fmt.Fprintln(c.stdout, e.GetResource())
 	default:
-		fmt.Fprintf(c.stdout, "%s  %-19s  %s  %s\n", moment(e.GetTime()), oneLine(e.GetType()), oneLine(e.GetResource()), oneLine(e.GetMessage()))
+		fmt.Fprintf(c.stdout, "%s  %s  %-19s  %s  %s\n", moment(e.GetTime()), oneLine(e.GetNode()), oneLine(e.GetType()), oneLine(e.GetResource()), oneLine(e.GetMessage()))
 	}
 }

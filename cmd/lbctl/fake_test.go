@@ -37,6 +37,7 @@ type fakeNode struct {
 	backends  func(*lbdv1.BackendServiceGetStatusRequest) (*lbdv1.BackendServiceGetStatusResponse, error)
 	status    func() (*lbdv1.SystemServiceGetStatusResponse, error)
 	version   func() (*lbdv1.GetVersionResponse, error)
+	cluster   lbdv1.ClusterServiceServer
 
 	mu sync.Mutex
 	// Every request, in the order of arrival.
@@ -86,6 +87,9 @@ func (f *fakeNode) serve(t *testing.T, network, address string, options ...grpc.
 	lbdv1.RegisterTrafficServiceServer(s, &fakeTraffic{node: f})
 	lbdv1.RegisterSystemServiceServer(s, &fakeSystem{node: f})
 	lbdv1.RegisterAuthServiceServer(s, &fakeAuth{node: f})
+	if f.cluster != nil {
+		lbdv1.RegisterClusterServiceServer(s, f.cluster)
+	}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

@@ -278,7 +278,7 @@ func TestAudit(t *testing.T) {
 			t.Errorf("--since %s is %v", since, got)
 		}
 	}
-	if span, err := parseSince("7d", noon.AsTime()); err != nil || !span.AsTime().Equal(noon.AsTime().Add(-7*day)) {
+	if span, err := parseSince("--since", "7d", noon.AsTime()); err != nil || !span.AsTime().Equal(noon.AsTime().Add(-7*day)) {
 		t.Errorf("7d before noon is %v, %v", span, err)
 	}
 	lbctl("", "audit", "--since", "lately").wants(t, 2, "", "--since takes a length of time such as 2h")

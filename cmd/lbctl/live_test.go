@@ -236,9 +236,9 @@ func TestOverrides(t *testing.T) {
 	}}
 	node.start(t)
 	lbctl("", "override", "list", "shop").wants(t, 0, ""+
-		"POOL  BACKEND      SAYS         AUTHOR         SINCE                 UNTIL                 REASON\n"+
-		"shop  10.0.0.1:80  MAINTENANCE  node/n1 uid=0  2026-01-02T12:00:00Z  -                     new disk\n"+
-		"shop  10.0.0.2:80  weight 0     -              -                     2026-01-02T12:00:00Z  -\n", "")
+		"POOL  BACKEND      SAYS         NODE  AUTHOR         SINCE                 UNTIL                 REASON\n"+
+		"shop  10.0.0.1:80  MAINTENANCE  -     node/n1 uid=0  2026-01-02T12:00:00Z  -                     new disk\n"+
+		"shop  10.0.0.2:80  weight 0     -     -              -                     2026-01-02T12:00:00Z  -\n", "")
 	if r := node.requests[0].(*lbdv1.ListOverridesRequest); r.GetPool() != "shop" {
 		t.Errorf("asked %v", r)
 	}
@@ -445,7 +445,7 @@ func TestEvents(t *testing.T) {
 		t.Errorf("asked for events since %s", since)
 	}
 	lbctl("", "events", "-o", "json").wants(t, 0, `"type": "backend_down"`, "")
-	lbctl("", "events", "--follow", "--timeout", "500ms").wants(t, 0, "2026-01-02T12:00:00Z  backend_down         pools/shop/10.0.0.1:80  connect: refused\n", "")
+	lbctl("", "events", "--follow", "--timeout", "500ms").wants(t, 0, "2026-01-02T12:00:00Z  n1  backend_down         pools/shop/10.0.0.1:80  connect: refused\n", "")
 	lbctl("", "events", "--follow", "--timeout", "500ms", "-o", "jsonl").wants(t, 0, `"resource":"pools/shop/10.0.0.1:80"`, "")
 	lbctl("", "events", "--follow", "-o", "json").wants(t, 2, "", "--follow writes a line")
 	ended.Store(true)
@@ -473,7 +473,7 @@ func TestConnections(t *testing.T) {
 	// Where nobody can be asked nothing is done.
 	lbctl("y\n", "connections", "kill", "--listener", "a").wants(t, 2, "", "Close all connections of listener a? Say --yes")
 	lbctl("", "connections", "kill", "--yes").wants(t, 2, "", "nothing is chosen")
-	lbctl("", "connections", "kill", "x", "--yes").wants(t, 2, "", "a connection's id is a number")
+	lbctl("", "connections", "kill", "x", "--yes").wants(t, 2, "", "a connection is named by its id")
 	if len(node.requests) != 1 {
 		t.Errorf("asked %v", node.requests[1:])
 	}

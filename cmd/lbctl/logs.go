@@ -20,18 +20,22 @@ var logLevels = map[string]lbdv1.LogLevel{
 }
 
 func (c *cli) logsCommand() *cobra.Command {
-	level := ""
+	level, node := "", ""
 	cmd := &cobra.Command{
 		Use:   "logs",
-		Short: "Say how much the answering node's own log tells, or change it",
-		Long: `Say how much the answering node's own log tells, or change it with --level, at once and without a restart. A restarted node
+		Short: "Say how much a node's own log tells, or change it",
+		Long: `Say how much the log of the answering node, or of another (--node), tells, or change it with --level, at once and without a restart. A restarted node
 has the level of its --log-level again.
 
 The log itself goes to the node's standard error, with systemd: journalctl -u lbd. The last lines are in "lbctl debug bundle", too.`,
 		Example: `  lbctl logs --level debug`,
 		Args:    cobra.NoArgs,
 		RunE: c.does(func(ctx context.Context, _ []string) error {
-			request := &lbdv1.SetLogLevelRequest{}
+			whose, err := oneNode(node)
+			if err != nil {
+				return err
+			}
+			request := &lbdv1.SetLogLevelRequest{Node: whose}
 			if level != "" {
 				known := false
 				if request.Level, known = logLevels[level]; !known {
@@ -49,6 +53,7 @@ The log itself goes to the node's standard error, with systemd: journalctl -u lb
 		}),
 	}
 	cmd.Flags().StringVar(&level, "level", "", "debug, info, warn or error (default: only tell)")
+	nodeFlag(cmd, &node)
 	return cmd
 }
 

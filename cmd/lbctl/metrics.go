@@ -13,17 +13,22 @@ import (
 )
 
 func (c *cli) metricsCommand() *cobra.Command {
-	return &cobra.Command{
+	var node string
+	cmd := &cobra.Command{
 		Use:   "metrics [PREFIX]",
-		Short: "Show the answering node's metrics",
-		Long: `Show the answering node's metrics, or those whose names begin with PREFIX, in Prometheus' text format: what its --metrics address
+		Short: "Show a node's metrics",
+		Long: `Show the answering node's metrics, or another's (--node), or those whose names begin with PREFIX, in Prometheus' text format: what its --metrics address
 answers, for when nobody scrapes it. Other formats list name, labels and value.`,
 		Example: `  lbctl metrics lbd_requests_total`,
 		Args:    cobra.MaximumNArgs(1),
 		RunE: c.does(func(ctx context.Context, args []string) error {
 			prefix := strings.Join(args, "")
+			whose, err := oneNode(node)
+			if err != nil {
+				return err
+			}
 			return c.call(func(cl *client) error {
-				answer, err := cl.system.GetMetrics(ctx, &lbdv1.GetMetricsRequest{})
+				answer, err := cl.system.GetMetrics(ctx, &lbdv1.GetMetricsRequest{Node: whose})
 				if err != nil {
 					return err
 				}
@@ -36,6 +41,8 @@ answers, for when nobody scrapes it. Other formats list name, labels and value.`
 			})
 		}),
 	}
+	nodeFlag(cmd, &node)
+	return cmd
 }
 
 // metricLines are the lines about metrics whose names begin so, comments included.

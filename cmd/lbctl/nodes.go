@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strings"
+	"sync"
 	"sync/atomic"
 
 	"google.golang.org/grpc"
@@ -22,6 +24,8 @@ type nodes struct {
 	token string
 	// warn is told of nodes that are left out.
 	warn func(text string)
+	// stale is done once it was told how old an answer is.
+	stale sync.Once
 }
 
 // nodeConn is one of them. It is connected by the first call.
@@ -68,7 +72,13 @@ func (r *reach) open(warn func(string)) (*nodes, error) {
 
 // Invoke makes a call with one answer.
 func (n *nodes) Invoke(ctx context.Context, method string, args, reply any, options ...grpc.CallOption) error {
-	return n.try(func(c *grpc.ClientConn) error { return c.Invoke(n.signed(ctx), method, args, reply, options...) })
+	var header metadata.MD
+	options = append(options, grpc.Header(&header))
+	err := n.try(func(c *grpc.ClientConn) error { return c.Invoke(n.signed(ctx), method, args, reply, options...) })
+	if err == nil {
+		n.tellAge(header)
+	}
+	return err
 }
 
 // NewStream begins a call that streams.
@@ -77,7 +87,44 @@ func (n *nodes) NewStream(ctx context.Context, desc *grpc.StreamDesc, method str
 		stream, err = c.NewStream(n.signed(ctx), desc, method, options...)
 		return err
 	})
-	return stream, err
+	if err != nil {
+		return nil, err
+	}
+	return &agedStream{ClientStream: stream, nodes: n}, nil
+}
+
+// agedStream tells of an answer that is old as soon as its first part is there.
+type agedStream struct {
+	grpc.ClientStream
+	nodes *nodes
+	once  sync.Once
+}
+
+// RecvMsg takes the next part.
+func (s *agedStream) RecvMsg(m any) error {
+	err := s.ClientStream.RecvMsg(m)
+	if err == nil {
+		s.once.Do(func() {
+			if header, err := s.Header(); err == nil {
+				s.nodes.tellAge(header)
+			}
+		})
+	}
+	return err
+}
+
+// tellAge warns once of what a node answers from its own memory, as it has no leader to ask whether there is something newer.
+func (n *nodes) tellAge(header metadata.MD) {
+	age, node := strings.Join(header.Get("lbd-stale"), ""), strings.Join(header.Get("lbd-node"), "")
+	switch age {
+	case "":
+		return
+	case "unknown":
+		age = "before its start"
+	default:
+		age += " ago"
+	}
+	n.stale.Do(func() { n.warn(fmt.Sprintf("no leader: this is what %s had %s", oneLine(node), age)) })
 }
 
 // signed is a call's context with the token, if there is one (RFC 6750, section 2.1).
@@ -96,6 +143,10 @@ func (n *nodes) try(call func(*grpc.ClientConn) error) error {
 		node := n.all[at]
 		err = call(node.conn)
 		why := node.unreached.Load()
+		if reason(err) == "STALE" { // it takes no credential while it does not know what the others know: another one may
+			n.leave(at)
+			continue
+		}
 		if status.Code(err) != codes.Unavailable || why == nil {
 			return err
 		}

@@ -17,11 +17,14 @@ func (c *cli) overrideCommand() *cobra.Command {
 }
 
 func (c *cli) overrideList() *cobra.Command {
-	return &cobra.Command{
+	return takesNodeLocal(&cobra.Command{
 		Use:   "list [POOL]",
 		Short: "List drains, maintenance and weights that are in force",
 		Long: `List drains, maintenance and weights that operators have given to single backends and that are in force, with who said it
-and why. Documents and applies never touch them.`,
+and why. Documents and applies never touch them.
+
+NODE is the node on which alone one holds ("--node-local backend drain"); of those the answering node lists its own, and "cluster status"
+tells of all. Where it is empty, all nodes do so.`,
 		Example: `  lbctl override list shop`,
 		Args:    cobra.MaximumNArgs(1),
 		RunE: c.does(func(ctx context.Context, args []string) error {
@@ -35,16 +38,16 @@ and why. Documents and applies never touch them.`,
 				return nil
 			})
 		}),
-	}
+	})
 }
 
 func (c *cli) printOverrides(overrides []*lbdv1.Override) {
 	value, names := overridesValue(overrides)
 	c.print(result{value: value, names: names, table: func(w *table) {
-		w.wideRow([]string{"POOL", "BACKEND", "SAYS", "AUTHOR", "SINCE", "UNTIL", "REASON"}, "CLOSE CONNECTIONS")
+		w.wideRow([]string{"POOL", "BACKEND", "SAYS", "NODE", "AUTHOR", "SINCE", "UNTIL", "REASON"}, "CLOSE CONNECTIONS")
 		for _, o := range overrides {
 			w.wideRow([]string{
-				o.GetPool(), o.GetAddress(), overrideSays(o), o.GetAuthor(), moment(o.GetCreateTime()), moment(o.GetExpireTime()), o.GetReason(),
+				o.GetPool(), o.GetAddress(), overrideSays(o), o.GetNode(), o.GetAuthor(), moment(o.GetCreateTime()), moment(o.GetExpireTime()), o.GetReason(),
 			}, fmt.Sprint(o.GetCloseConnections()))
 		}
 	}})
@@ -69,19 +72,22 @@ func overrideSays(o *lbdv1.Override) string {
 }
 
 func (c *cli) overrideClear() *cobra.Command {
-	return &cobra.Command{
+	return takesNodeLocal(&cobra.Command{
 		Use:   "clear POOL[/ADDRESS]",
 		Short: "End what was said of a backend, or of all of a pool's",
 		Long: `End what was said of a backend, or of all backends of a pool: drains, maintenance and weights. What has ended is listed; that
-there was nothing is no error.`,
-		Example: `  lbctl override clear shop/10.0.0.1:8080`,
-		Args:    cobra.ExactArgs(1),
+there was nothing is no error.
+
+With --node-local it ends what was said with --node-local on the node behind the socket, and nothing else; without, nothing of that.`,
+		Example: `  lbctl override clear shop/10.0.0.1:8080
+  lbctl --node-local override clear shop`,
+		Args: cobra.ExactArgs(1),
 		RunE: c.does(func(ctx context.Context, args []string) error {
 			pool, address, named := strings.Cut(withoutKind(state.Pools, args[0]), "/")
 			if pool == "" || named && address == "" {
 				return fail(exitUsage, "what to clear is named POOL or POOL/ADDRESS, not %q", args[0])
 			}
-			request := &lbdv1.ClearOverridesRequest{Pool: pool, Address: address, RequestId: newRequestID()}
+			request := &lbdv1.ClearOverridesRequest{Pool: pool, Address: address, RequestId: newRequestID(), NodeOnly: c.nodeLocal}
 			return c.call(func(cl *client) error {
 				answer, err := retried(ctx, cl, startGrace, func() (*lbdv1.ClearOverridesResponse, error) {
 					return cl.backend.ClearOverrides(ctx, request)
@@ -93,7 +99,7 @@ there was nothing is no error.`,
 				return nil
 			})
 		}),
-	}
+	})
 }
 
 func (c *cli) printCleared(ended []*lbdv1.Override) {

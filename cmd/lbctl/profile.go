@@ -21,11 +21,11 @@ var profileKinds = map[string]lbdv1.ProfileKind{
 
 func (c *cli) profileCommand() *cobra.Command {
 	var duration time.Duration
-	var out string
+	var out, node string
 	cmd := &cobra.Command{
 		Use:   "profile cpu|heap",
-		Short: "Take a profile of the answering node",
-		Long: `Take a profile of the running node, for "go tool pprof": where its CPU time goes during --duration, or what its memory holds. It
+		Short: "Take a profile of a node",
+		Long: `Take a profile of the answering node, or of another (--node), for "go tool pprof": where its CPU time goes during --duration, or what its memory holds. It
 goes to a file of mode 0600; one that is there is not written over.`,
 		Example:   `  lbctl profile cpu --duration 30s --out lbd.pprof && go tool pprof -http=: lbd.pprof`,
 		Args:      cobra.MatchAll(cobra.ExactArgs(1), cobra.OnlyValidArgs),
@@ -37,7 +37,11 @@ goes to a file of mode 0600; one that is there is not written over.`,
 			c.timeout += duration
 		}
 		return c.does(func(ctx context.Context, args []string) error {
-			request := &lbdv1.GetProfileRequest{Kind: profileKinds[args[0]]}
+			whose, err := oneNode(node)
+			if err != nil {
+				return err
+			}
+			request := &lbdv1.GetProfileRequest{Kind: profileKinds[args[0]], Node: whose}
 			if args[0] == "cpu" {
 				request.Duration = durationpb.New(duration)
 			}
@@ -49,6 +53,7 @@ goes to a file of mode 0600; one that is there is not written over.`,
 	}
 	cmd.Flags().DurationVar(&duration, "duration", 10*time.Second, "of a CPU profile: 1s to 60s")
 	cmd.Flags().StringVar(&out, "out", "", "the file to write (default: cpu.pprof or heap.pprof)")
+	nodeFlag(cmd, &node)
 	return cmd
 }
 

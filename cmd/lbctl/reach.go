@@ -72,6 +72,9 @@ func (s *source) logsIn() bool {
 
 // reach puts together what the sources say.
 func (c *cli) reach() (*reach, error) {
+	if c.nodeLocal {
+		return c.reachNodeLocal()
+	}
 	sources, err := c.sources()
 	if err != nil {
 		return nil, err

@@ -27,7 +27,7 @@ Where somebody else has changed one of the resources since, with --only where an
   lbctl rollback --owner web --only 42 --dry-run`,
 		Args: cobra.NoArgs,
 		RunE: c.does(func(ctx context.Context, _ []string) error {
-			if err := checkWait(wait, request.ValidateOnly); err != nil {
+			if err := checkWait(&wait, request.ValidateOnly); err != nil {
 				return err
 			}
 			if cmd.Flags().Changed("to") && cmd.Flags().Changed("only") {

@@ -25,6 +25,7 @@ type cli struct {
 	timeout   time.Duration
 	output    string
 	quiet     bool
+	nodeLocal bool
 
 	format   format
 	problems problemReport
@@ -56,6 +57,7 @@ Data goes to stdout, talk to stderr, and the answer is in the exit code ("lbctl 
 	flags.StringVar(&c.context, "context", "", "which cluster is meant, of those that \"context set\" has named ($LBCTL_CONTEXT; default: the current one)")
 	flags.DurationVar(&c.timeout, "timeout", timeoutDefault, "how long the call may take, retries and waiting included ($LBCTL_TIMEOUT)")
 	flags.StringVarP(&c.output, "output", "o", "table", "table, wide, json, yaml, name, jsonl or jsonpath=PATH")
+	flags.BoolVar(&c.nodeLocal, "node-local", false, "act on the node behind the socket alone, whether or not there is a leader; for the few verbs that say so")
 	flags.BoolVarP(&c.quiet, "quiet", "q", false, "no progress on stderr, only warnings and errors")
 	root.AddCommand(
 		c.initCommand(),
@@ -76,6 +78,7 @@ Data goes to stdout, talk to stderr, and the answer is in the exit code ("lbctl 
 		c.rollbackCommand(),
 		c.certCommand(),
 		c.clusterCommand(),
+		c.nodeCommand(),
 		c.backupCommand(),
 		c.backendCommand(),
 		c.overrideCommand(),
@@ -88,7 +91,7 @@ Data goes to stdout, talk to stderr, and the answer is in the exit code ("lbctl 
 		c.profileCommand(),
 		c.logsCommand(),
 		c.debugCommand(),
-		c.statusCommand(),
+		takesNodeLocal(c.statusCommand()),
 		c.whoamiCommand(),
 		c.tokenCommand(),
 		c.contextCommand(),
@@ -110,6 +113,9 @@ func (c *cli) prepare(cmd *cobra.Command) (err error) {
 	}
 	if c.timeout <= 0 {
 		return fmt.Errorf("the timeout must be longer than 0, not %s", c.timeout)
+	}
+	if err := c.checkNodeLocal(cmd); err != nil {
+		return err
 	}
 	c.format, err = parseFormat(c.output, cmd.Annotations[moreFormats])
 	return err

@@ -24,12 +24,14 @@ func (c *cli) routeTest() *cobra.Command {
 	request := &lbdv1.TestRouteRequest{}
 	var headers []string
 	var against int64
+	var node string
 	var cmd *cobra.Command
 	cmd = &cobra.Command{
 		Use:   "test URL",
 		Short: "Say what would become of a request, and why, without sending it",
 		Long: `Say what would become of a request, and why, without sending it: which listener, certificate, route, pool and backend take it,
-and why the others do not; what is changed in it, and which timeouts hold.
+and why the others do not; what is changed in it, and which timeouts hold. The answering node decides, or another (--node NAME), or
+each by itself (--node all).
 
 Exit 0 if a route takes it, 1 if it is refused, denied or answered by a route in maintenance, or if no backend of the pool
 takes it. With --diff two revisions decide, and what differs is shown: exit 1 if anything does. --diff takes two revisions, 0 for the one that is served.`,
@@ -50,7 +52,16 @@ takes it. With --diff two revisions decide, and what differs is shown: exit 1 if
 				if err := checkAsked(request); err != nil {
 					return err
 				}
-				return c.call(func(cl *client) error { return c.testRoute(ctx, cl, request) })
+				return c.call(func(cl *client) error {
+					if node == allNodes {
+						return c.testRouteEverywhere(ctx, cl, request)
+					}
+					request.Node = node
+					return c.testRoute(ctx, cl, request)
+				})
+			}
+			if request.Node, err = oneNode(node); err != nil {
+				return err
 			}
 			url, other, err := urlAndRevision(args)
 			if err != nil {
@@ -75,6 +86,7 @@ takes it. With --diff two revisions decide, and what differs is shown: exit 1 if
 	flags.BoolVar(&request.RsaOnly, "rsa-only", false, "the client can verify RSA keys alone")
 	flags.Int64Var(&request.Revision, "revision", 0, "decide by this revision, not by the one that is served")
 	flags.Int64Var(&against, "diff", 0, "compare the decisions of two revisions: --diff 41 42")
+	flags.StringVar(&node, "node", "", "the node that decides, by name or id, or all (default: the one that answers)")
 	cmd.MarkFlagsMutuallyExclusive("revision", "diff")
 	return cmd
 }
@@ -130,6 +142,44 @@ func (c *cli) testRoute(ctx context.Context, cl *client, request *lbdv1.TestRout
 	}
 	c.print(result{value: document.OfAnswer(d), names: decisionNames(d), table: func(w *table) { writeDecision(w, d) }})
 	if refused(d) || unserved(d) {
+		return &failure{code: exitNo}
+	}
+	return nil
+}
+
+// testRouteEverywhere shows what each node decides by itself.
+func (c *cli) testRouteEverywhere(ctx context.Context, cl *client, request *lbdv1.TestRouteRequest) error {
+	s, err := clusterState(ctx, cl)
+	if err != nil {
+		return err
+	}
+	var decisions []*lbdv1.TestRouteResponse
+	values, no := []*document.Value{}, false
+	var names []string
+	for _, n := range s.GetNodes() {
+		if request.Node = n.GetNode().GetName(); !n.GetReachable() {
+			c.warnUnreached([]*lbdv1.UnreachedNode{{Node: request.GetNode(), Reason: n.GetUnreachableReason()}})
+			no = true
+			continue
+		}
+		d, err := cl.traffic.TestRoute(ctx, request)
+		if err != nil {
+			return c.complained(nameListener(err))
+		}
+		decisions, values = append(decisions, d), append(values, document.OfAnswer(d))
+		names = append(names, decisionNames(d)...)
+		no = no || refused(d) || unserved(d)
+	}
+	slices.Sort(names)
+	c.print(result{value: document.ListOf(values), names: slices.Compact(names), table: func(w *table) {
+		for i, d := range decisions {
+			if i > 0 {
+				w.row()
+			}
+			writeDecision(w, d)
+		}
+	}})
+	if no {
 		return &failure{code: exitNo}
 	}
 	return nil

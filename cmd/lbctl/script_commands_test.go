@@ -24,6 +24,11 @@ import (
 //	node-start NAME                start it again, same data and flags; sets NAME_START_MS
 //	node-stop NAME [SIGNAL]        default TERM, which must exit 0; KILL just kills
 //	node-log NAME REGEXP           its stderr so far must match (waits)
+//	join NAME AT [FLAG…]           start a dev node that joins the one named AT, whose lbctl makes the token unless a flag brings one; otherwise as node
+//	join-begin NAME AT [FLAG…]     the same without waiting, node-begin NAME as node-start; node-ready NAME waits, node-end NAME CODE waits for its end
+//	cluster AT NAME…               let several nodes join the one named AT at once, by one token; sets AT_FORMED_MS
+//	node-signal NAME STOP|CONT     stop a node in the middle of what it does, and let it go on
+//	at NAME                        lbctl talks to this node from now on
 //	backend NAME                   start a backend; sets NAME, NAME_PORT
 //	backend-stop NAME, backend-start NAME, backend-health NAME STATUS
 //	fetch URL STATUS [REGEXP]      one GET on a new connection, any certificate
@@ -54,6 +59,14 @@ var scriptCommands = map[string]func(ts *testscript.TestScript, neg bool, args [
 	"node-start":     cmdNodeStart,
 	"node-stop":      cmdNodeStop,
 	"node-log":       cmdNodeLog,
+	"join":           cmdJoin,
+	"join-begin":     cmdJoinBegin,
+	"node-begin":     cmdNodeBegin,
+	"node-ready":     cmdNodeReady,
+	"node-end":       cmdNodeEnd,
+	"node-signal":    cmdNodeSignal,
+	"cluster":        cmdCluster,
+	"at":             cmdAt,
 	"backend":        cmdBackend,
 	"backend-stop":   cmdBackendStop,
 	"backend-start":  cmdBackendStart,
@@ -103,9 +116,14 @@ func nodeEnv(ts *testscript.TestScript) []string {
 
 func cmdNode(ts *testscript.TestScript, neg bool, args []string) {
 	need(ts, neg, args, 1, "node NAME [FLAG…]")
-	w, name := worldOf(ts), args[0]
+	n := makeNode(ts, args[0], []string{"run"}, args[1:])
+	startNode(ts, n)
+}
+
+// makeNode prepares a dev node with addresses of its own; verb is `run`, or how it joins.
+func makeNode(ts *testscript.TestScript, name string, verb, more []string) *node {
 	dir := ts.MkAbs(name)
-	flags := []string{"run", "--dev", "--data-dir", dir, "--node", name}
+	flags := append(verb, "--dev", "--data-dir", dir, "--node", name)
 	for _, l := range []string{"http", "https", "metrics", "control"} {
 		address, err := freeAddress()
 		ts.Check(err)
@@ -118,9 +136,9 @@ func cmdNode(ts *testscript.TestScript, neg bool, args []string) {
 		}
 	}
 	ts.Setenv("LBCTL_ENDPOINTS", "unix:"+filepath.Join(dir, "control.sock"))
-	n := &node{name: name, binary: ts.Getenv("LBD"), args: append(flags, args[1:]...), log: ts.MkAbs(name + ".log")}
-	w.nodes[name] = n
-	startNode(ts, n)
+	n := &node{name: name, binary: ts.Getenv("LBD"), args: append(flags, more...), log: ts.MkAbs(name + ".log")}
+	worldOf(ts).nodes[name] = n
+	return n
 }
 
 func startNode(ts *testscript.TestScript, n *node) {

@@ -22,6 +22,8 @@ type held struct {
 	c net.Conn
 	r *bufio.Reader
 	u *url.URL
+	// last says that the last answer was the connection's last: Connection: close.
+	last bool
 }
 
 func dialURL(u *url.URL) (net.Conn, error) {
@@ -41,7 +43,7 @@ func hold(address string) (*held, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &held{c, bufio.NewReader(c), u}, nil
+	return &held{c: c, r: bufio.NewReader(c), u: u}, nil
 }
 
 // get makes one request, never again, and returns the body of a 200.
@@ -57,6 +59,7 @@ func (h *held) get() ([]byte, error) {
 		return nil, err
 	}
 	defer resp.Body.Close()
+	h.last = resp.Close
 	body, err := io.ReadAll(resp.Body)
 	if err == nil && resp.StatusCode != http.StatusOK {
 		err = fmt.Errorf("status %s: %s", resp.Status, body)
@@ -147,6 +150,11 @@ func (l *load) work(due <-chan bool) {
 		switch {
 		case err != nil:
 			l.fail(err)
+			h.c.Close()
+			if h == kept {
+				kept = nil
+			}
+		case h.last:
 			h.c.Close()
 			if h == kept {
 				kept = nil

@@ -28,7 +28,8 @@ func buildAndRun(m *testing.M) int {
 	}
 	defer os.RemoveAll(dir)
 	if err := errors.Join(goBuild(dir, "lbd", "lbd", raceEnabled), goBuild(dir, "lbd-plain", "lbd", false),
-		goBuild(dir, "lbd-fault", "lbd", false, "-tags", "lbdfault"), goBuild(dir, "lbctl", "lbctl", false)); err != nil {
+		goBuild(dir, "lbd-fault", "lbd", false, "-tags", "lbdfault"), goBuild(dir, "lbd-next", "lbd", false, "-tags", "lbdnext"),
+		goBuild(dir, "lbctl", "lbctl", false)); err != nil {
 		fmt.Fprintln(os.Stderr, "building the binaries:", err)
 		return 1
 	}
@@ -42,7 +43,7 @@ func buildAndRun(m *testing.M) int {
 }
 
 // goBuild builds one command into dir under a name. lbd is there twice: scripts that measure load choose lbd-plain, and lbd-fault
-// can be made to panic or to hang. lbctl is
+// can be made to panic or to hang; lbd-next is what a next version may be, with one kind of log entry more. lbctl is
 // built without the race detector, which its own tests have: scripts start it hundreds of times. What is built without it has no cgo,
 // as a release.
 func goBuild(dir, name, command string, race bool, flags ...string) error {

@@ -59,7 +59,8 @@ type node struct {
 	name   string
 	binary string
 	args   []string
-	log    string // file with its stderr
+	log    string     // file with its stderr
+	files  []*os.File // listening sockets that the service manager leaves it
 	cmd    *exec.Cmd
 	ready  chan string // gets the ready line; closed when stderr ends
 	done   chan struct{}
@@ -92,33 +93,50 @@ func freeAddress() (string, error) {
 
 // start runs lbd and returns once it has said that it is ready, with how long that took.
 func (n *node) start(env []string) (time.Duration, error) {
-	log, err := os.OpenFile(n.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	if err != nil {
+	begin := time.Now()
+	if err := n.begin(env); err != nil {
 		return 0, err
 	}
+	err := n.awaitReady()
+	return time.Since(begin), err
+}
+
+// begin runs lbd.
+func (n *node) begin(env []string) error {
+	log, err := os.OpenFile(n.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
 	n.cmd = exec.Command(filepath.Join(binaries, n.binary), n.args...)
+	if len(n.files) > 0 { // the shell has the number that lbd will have
+		n.cmd = exec.Command("sh", append([]string{"-c", `LISTEN_PID=$$ exec "$0" "$@"`, n.cmd.Path}, n.args...)...)
+		n.cmd.ExtraFiles = n.files
+	}
 	n.cmd.Env = env
 	stderr, err := n.cmd.StderrPipe()
 	if err != nil {
-		return 0, err
+		return err
 	}
-	begin := time.Now()
 	if err := n.cmd.Start(); err != nil {
-		return 0, err
+		return err
 	}
 	n.ready, n.done = make(chan string, 1), make(chan struct{})
 	go n.follow(stderr, log)
+	return nil
+}
+
+// awaitReady returns once lbd has said that it is ready.
+func (n *node) awaitReady() error {
 	select {
-	case line, ok := <-n.ready:
+	case _, ok := <-n.ready:
 		if !ok {
 			<-n.done
-			return 0, fmt.Errorf("lbd ended before it was ready: %v (log: %s)", n.err, n.tail())
+			return fmt.Errorf("lbd ended before it was ready: %v (log: %s)", n.err, n.tail())
 		}
-		_ = line
-		return time.Since(begin), nil
+		return nil
 	case <-time.After(patience):
 		n.kill()
-		return 0, fmt.Errorf("lbd is not ready after %v (log: %s)", patience, n.tail())
+		return fmt.Errorf("lbd is not ready after %v (log: %s)", patience, n.tail())
 	}
 }
 

@@ -77,7 +77,7 @@ changes the settings at the same moment nothing is stored (exit 6).
   lbctl cluster settings set backup.schedule=6h backup.directory=/var/lib/lbd-backups state_bytes=`,
 		Args: cobra.MinimumNArgs(1),
 		RunE: c.does(func(ctx context.Context, args []string) error {
-			if err := checkWait(wait, header.ValidateOnly); err != nil {
+			if err := checkWait(&wait, header.ValidateOnly); err != nil {
 				return err
 			}
 			header.Owner, header.RequestId = owner, newRequestID()

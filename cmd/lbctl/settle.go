@@ -121,7 +121,7 @@ func replaced(ctx context.Context, cl *client, targets []target, in *saying) []s
 		}
 		for _, o := range answer.GetOverrides() {
 			_, isWeight := o.GetWhat().(*lbdv1.Override_Weight)
-			if o.GetAddress() == state.NormalAddress(t.address) && isWeight != in.isState {
+			if o.GetAddress() == state.NormalAddress(t.address) && isWeight != in.isState && (o.GetNode() != "") == in.here {
 				all = append(all, fmt.Sprintf("%s: replaces %s", oneLine(t.String()), overrideText(o)))
 			}
 		}

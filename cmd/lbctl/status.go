@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -11,15 +12,20 @@ import (
 )
 
 func (c *cli) statusCommand() *cobra.Command {
-	return &cobra.Command{
+	var node string
+	cmd := &cobra.Command{
 		Use:     "status",
-		Short:   "Show the condition of the answering node",
-		Long:    "Show the condition of the answering node. Exit 1 if something is wrong with it.",
+		Short:   "Show a node's condition",
+		Long:    `Show the condition of the answering node, or of another (--node). Exit 1 if something is wrong with it. "cluster status" shows all.`,
 		Example: `  lbctl status -o jsonpath='{.served_revision}'`,
 		Args:    cobra.NoArgs,
 		RunE: c.does(func(ctx context.Context, _ []string) error {
+			whose, err := oneNode(node)
+			if err != nil {
+				return err
+			}
 			return c.call(func(cl *client) error {
-				answer, err := cl.system.GetStatus(ctx, &lbdv1.SystemServiceGetStatusRequest{})
+				answer, err := cl.system.GetStatus(ctx, &lbdv1.SystemServiceGetStatusRequest{Node: whose})
 				if err != nil {
 					return err
 				}
@@ -31,7 +37,12 @@ func (c *cli) statusCommand() *cobra.Command {
 			})
 		}),
 	}
+	nodeFlag(cmd, &node)
+	return cmd
 }
+
+// staleShown is how long a node has not heard of a leader when that is told: a follower asks each second.
+const staleShown = 5 * time.Second
 
 func (c *cli) printStatus(s *lbdv1.SystemServiceGetStatusResponse) {
 	c.print(result{value: document.OfAnswer(s), names: []string{"nodes/" + s.GetNode()}, table: func(w *table) {
@@ -41,6 +52,15 @@ func (c *cli) printStatus(s *lbdv1.SystemServiceGetStatusResponse) {
 			fmt.Sprint(s.GetRequestsTotal()), s.GetEngine(),
 			fmt.Sprintf("%d/%d MiB", (s.GetStateBytes()+1<<20-1)>>20, s.GetStateBytesMax()>>20), moment(s.GetStartTime()))
 		w.flush()
+		if s.GetLeader() != "" && s.GetLeader() != s.GetNode() {
+			w.row("leader: " + s.GetLeader())
+		}
+		switch stale := time.Duration(s.GetStaleMs()) * time.Millisecond; {
+		case s.GetStaleMs() < 0:
+			w.row("stale: it has not heard of a leader since its start")
+		case stale > staleShown:
+			w.row(fmt.Sprintf("stale: it has not heard of a leader for %s", stale.Round(time.Second)))
+		}
 		if len(s.GetListeners()) > 0 {
 			w.row()
 			w.row("LISTENER", "ADDRESSES", "PROGRAMMED", "REASON", "MESSAGE")

@@ -99,5 +99,5 @@ func TestApplyWaitsForHealth(t *testing.T) {
 	}
 	asked = map[string]int{"shop": -1000}
 	lbctl(doc, "apply", "-f", "-", "--wait=healthy", "--timeout", "1s").wants(t, exitWaitTimedOut, "revision 7", "revision 7 is served")
-	lbctl(doc, "apply", "-f", "-", "--wait=somehow").wants(t, exitUsage, "", "--wait takes served or healthy")
+	lbctl(doc, "apply", "-f", "-", "--wait=somehow").wants(t, exitUsage, "", "--wait takes served, healthy or reachable")
 }

@@ -15,15 +15,21 @@ import (
 var version = "dev"
 
 func (c *cli) versionCommand() *cobra.Command {
-	return &cobra.Command{
+	var node string
+	cmd := &cobra.Command{
 		Use:     "version",
-		Short:   "Show the versions of lbctl and of the answering node",
+		Short:   "Show the versions of lbctl and of a node",
+		Long:    `Show the versions of lbctl and of the answering node, or of another (--node). "cluster status" shows those of all nodes.`,
 		Example: `  lbctl version -o json`,
 		Args:    cobra.NoArgs,
 		RunE: c.does(func(ctx context.Context, _ []string) error {
+			whose, err := oneNode(node)
+			if err != nil {
+				return err
+			}
 			builds := map[string]*lbdv1.GetVersionResponse{"lbctl": build()}
-			err := c.call(func(cl *client) (err error) {
-				builds["lbd"], err = cl.system.GetVersion(ctx, &lbdv1.GetVersionRequest{})
+			err = c.call(func(cl *client) (err error) {
+				builds["lbd"], err = cl.system.GetVersion(ctx, &lbdv1.GetVersionRequest{Node: whose})
 				return err
 			})
 			// Without a node there is still something to say.
@@ -35,6 +41,8 @@ func (c *cli) versionCommand() *cobra.Command {
 			return nil
 		}),
 	}
+	nodeFlag(cmd, &node)
+	return cmd
 }
 
 // build describes this binary.

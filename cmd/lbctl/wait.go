@@ -17,36 +17,58 @@ import (
 	lbdv1 "lbd/proto/lbd/v1"
 )
 
+// forReachable is to wait for served by those nodes alone that answer.
+const forReachable = "reachable"
+
+// waitKinds are what a revision can be waited for.
+var waitKinds = []string{forServed, forHealthy, forReachable}
+
 // waitFlag is --wait of the verbs that make a revision.
 func waitFlag(cmd *cobra.Command, wait *string) {
-	cmd.Flags().StringVar(wait, "wait", "", "wait until every node serves the revision")
-	cmd.Flags().Lookup("wait").NoOptDefVal = "served"
+	cmd.Flags().StringVar(wait, "wait", "", "wait until every node that is not drained serves the revision; =healthy: and its pools have healthy backends on each; =reachable: leaving out nodes that do not answer")
+	cmd.Flags().Lookup("wait").NoOptDefVal = forServed
 }
 
-func checkWait(wait string, dryRun bool) error { return checkWaitOf(wait, dryRun, forServed) }
-
-// checkWaitOf is checkWait for a verb that can wait for several things.
-func checkWaitOf(wait string, dryRun bool, kinds ...string) error {
-	known := slices.ContainsFunc(kinds, func(kind string) bool { return strings.EqualFold(kind, wait) })
-	switch {
-	case wait != "" && !known:
-		return fail(exitUsage, "--wait takes %s, not %q", strings.Join(kinds, " or "), wait)
-	case wait != "" && dryRun:
+// checkWait reads what --wait was given, in any case.
+func checkWait(wait *string, dryRun bool) error {
+	switch *wait = strings.ToLower(*wait); {
+	case *wait != "" && !slices.Contains(waitKinds, *wait):
+		return fail(exitUsage, "--wait takes %s, not %q", oneOf(waitKinds), *wait)
+	case *wait != "" && dryRun:
 		return fail(exitUsage, "--dry-run stores nothing that --wait could wait for")
 	}
 	return nil
 }
 
-// waiting is what is known of the nodes while a revision is waited for.
-type waiting struct {
-	c        *cli
-	revision int64
-	nodes    map[string]*lbdv1.WaitForRevisionResponse
+// oneOf lists words of which one is to be chosen.
+func oneOf(words []string) string {
+	last := len(words) - 1
+	return strings.Join(words[:last], ", ") + " or " + words[last]
 }
 
-// wait follows a revision until every node serves it, one refuses it, or the deadline has come.
-func (c *cli) wait(ctx context.Context, cl *client, revision int64) error {
-	w := &waiting{c: c, revision: revision, nodes: map[string]*lbdv1.WaitForRevisionResponse{}}
+// waiting is what is known of the nodes while a revision is waited for.
+type waiting struct {
+	c         *cli
+	revision  int64
+	reachable bool // nodes that do not answer are left out
+	nodes     map[string]*lbdv1.WaitForRevisionResponse
+}
+
+// wait waits for a revision in the way that --wait says.
+func (c *cli) wait(ctx context.Context, cl *client, revision int64, wait string) error {
+	if err := c.waitServed(ctx, cl, revision, wait == forReachable); err != nil || wait != forHealthy {
+		return err
+	}
+	pools, err := poolsOfRevision(ctx, cl, revision)
+	if err != nil {
+		return err
+	}
+	return c.waitHealthy(ctx, cl, revision, pools)
+}
+
+// waitServed follows a revision until every node serves it, one refuses it, or the deadline has come.
+func (c *cli) waitServed(ctx context.Context, cl *client, revision int64, reachable bool) error {
+	w := &waiting{c: c, revision: revision, reachable: reachable, nodes: map[string]*lbdv1.WaitForRevisionResponse{}}
 	_, err := retried(ctx, cl, cl.timeout, func() (struct{}, error) { return struct{}{}, w.follow(ctx, cl) })
 	switch {
 	case errors.Is(ctx.Err(), context.Canceled):
@@ -59,7 +81,7 @@ func (c *cli) wait(ctx context.Context, cl *client, revision int64) error {
 	return w.verdict()
 }
 
-// waitHealthy waits, once a revision is served, until each of the pools has a backend that takes requests.
+// waitHealthy waits, once a revision is served, until each of the pools has a backend that takes requests, on every node.
 func (c *cli) waitHealthy(ctx context.Context, cl *client, revision int64, pools []string) error {
 	for _, pool := range pools {
 		err := c.await(ctx, cl, state.Key{Kind: state.Pools, Name: pool}, conditionHealthy)
@@ -74,9 +96,36 @@ func (c *cli) waitHealthy(ctx context.Context, cl *client, revision int64, pools
 	return nil
 }
 
+// poolsOfRevision are the pools that a revision has changed, and those that its routes forward to.
+func poolsOfRevision(ctx context.Context, cl *client, revision int64) ([]string, error) {
+	answer, err := retried(ctx, cl, startGrace, func() (*lbdv1.GetRevisionResponse, error) {
+		return cl.config.GetRevision(ctx, &lbdv1.GetRevisionRequest{Number: revision})
+	})
+	if err != nil {
+		return nil, err
+	}
+	var resources []*lbdv1.Resource
+	for _, ch := range answer.GetRevision().GetChanges() {
+		if kind := state.Kind(ch.GetKind()); kind != state.Pools && kind != state.Routes || ch.GetAction() == actionDelete {
+			continue
+		}
+		found, err := retried(ctx, cl, startGrace, func() (*lbdv1.GetResponse, error) {
+			return cl.config.Get(ctx, &lbdv1.GetRequest{Kind: ch.GetKind(), Name: ch.GetName()})
+		})
+		if status.Code(err) == codes.NotFound {
+			continue // a later revision has deleted it
+		}
+		if err != nil {
+			return nil, err
+		}
+		resources = append(resources, found.GetResource())
+	}
+	return poolsNamed(resources), nil
+}
+
 // follow reads one stream of progress to its end.
 func (w *waiting) follow(ctx context.Context, cl *client) error {
-	stream, err := cl.config.WaitForRevision(ctx, &lbdv1.WaitForRevisionRequest{Revision: w.revision})
+	stream, err := cl.config.WaitForRevision(ctx, &lbdv1.WaitForRevisionRequest{Revision: w.revision, Reachable: w.reachable})
 	if err != nil {
 		return err
 	}
@@ -96,37 +145,62 @@ func (w *waiting) follow(ctx context.Context, cl *client) error {
 func (w *waiting) note(p *lbdv1.WaitForRevisionResponse) {
 	before := w.nodes[p.GetNode()]
 	w.nodes[p.GetNode()] = p
+	if before == nil && p.GetProgress() == lbdv1.NodeProgress_NODE_PROGRESS_PENDING && p.GetServedRevision() == 0 && p.GetReason() != "" {
+		return // it has not heard of the revision yet, as may be expected at first
+	}
 	if before == nil || before.GetProgress() != p.GetProgress() || before.GetReason() != p.GetReason() {
 		w.c.say("node %s: %s", p.GetNode(), w.progress(p))
 	}
 }
 
 func (w *waiting) progress(p *lbdv1.WaitForRevisionResponse) string {
-	switch p.GetProgress() {
-	case lbdv1.NodeProgress_NODE_PROGRESS_SERVED:
+	text := ""
+	switch progress := p.GetProgress(); {
+	case progress == lbdv1.NodeProgress_NODE_PROGRESS_SERVED:
 		return fmt.Sprintf("serves revision %d", w.revision)
-	case lbdv1.NodeProgress_NODE_PROGRESS_REFUSED:
+	case progress == lbdv1.NodeProgress_NODE_PROGRESS_REFUSED:
 		return "refuses: " + p.GetReason()
+	case progress == lbdv1.NodeProgress_NODE_PROGRESS_LEFT_OUT:
+		return "is not waited for: " + p.GetReason()
+	case progress == lbdv1.NodeProgress_NODE_PROGRESS_UNREACHABLE:
+		text = "does not answer"
+	case p.GetServedRevision() == 0 && p.GetReason() != "":
+		text = fmt.Sprintf("not yet revision %d", w.revision)
 	default:
-		text := fmt.Sprintf("serves revision %d, not yet %d", p.GetServedRevision(), w.revision)
-		if p.GetReason() != "" {
-			text += ": " + p.GetReason()
-		}
-		return text
+		text = fmt.Sprintf("serves revision %d, not yet %d", p.GetServedRevision(), w.revision)
 	}
+	if p.GetReason() != "" {
+		text += ": " + oneLine(p.GetReason())
+	}
+	return text
+}
+
+// counts tells whether a node is waited for.
+func (w *waiting) counts(p *lbdv1.WaitForRevisionResponse) bool {
+	switch p.GetProgress() {
+	case lbdv1.NodeProgress_NODE_PROGRESS_LEFT_OUT:
+		return false
+	case lbdv1.NodeProgress_NODE_PROGRESS_UNREACHABLE:
+		return !w.reachable
+	}
+	return true
 }
 
 // verdict is the end of a wait that all nodes answered.
 func (w *waiting) verdict() error {
 	var refused, pending []string
+	served := 0
 	for _, node := range slices.Sorted(maps.Keys(w.nodes)) {
 		p := w.nodes[node]
-		switch p.GetProgress() {
-		case lbdv1.NodeProgress_NODE_PROGRESS_SERVED:
-		case lbdv1.NodeProgress_NODE_PROGRESS_REFUSED:
+		switch {
+		case p.GetProgress() == lbdv1.NodeProgress_NODE_PROGRESS_SERVED:
+			served++
+		case p.GetProgress() == lbdv1.NodeProgress_NODE_PROGRESS_REFUSED:
 			refused = append(refused, fmt.Sprintf("node %s refuses revision %d: %s", node, w.revision, p.GetReason()))
-		default:
+		case w.counts(p):
 			pending = append(pending, node)
+		case p.GetProgress() == lbdv1.NodeProgress_NODE_PROGRESS_UNREACHABLE:
+			fmt.Fprintf(w.c.stderr, "warning: revision %d is not known to be served everywhere: node %s %s\n", w.revision, oneLine(node), oneLine(w.progress(p)))
 		}
 	}
 	switch {
@@ -134,15 +208,17 @@ func (w *waiting) verdict() error {
 		return fail(exitNo, "%s", strings.Join(refused, "; "))
 	case len(pending) > 0 || len(w.nodes) == 0:
 		return fail(exitInternal, "the wait ended early: revision %d is stored, but %s", w.revision, w.silent())
+	case served == 0:
+		fmt.Fprintf(w.c.stderr, "warning: no node takes traffic now: revision %d is stored, and nobody serves it\n", w.revision)
 	}
 	return nil
 }
 
-// silent names the nodes that do not serve the revision.
+// silent names the nodes that are waited for and do not serve the revision.
 func (w *waiting) silent() string {
 	var late []string
 	for _, node := range slices.Sorted(maps.Keys(w.nodes)) {
-		if p := w.nodes[node]; p.GetProgress() != lbdv1.NodeProgress_NODE_PROGRESS_SERVED {
+		if p := w.nodes[node]; p.GetProgress() != lbdv1.NodeProgress_NODE_PROGRESS_SERVED && w.counts(p) {
 			late = append(late, fmt.Sprintf("node %s %s", node, w.progress(p)))
 		}
 	}

@@ -36,6 +36,12 @@ type appliance struct {
 	ports []port // this node's own, beside those of its listeners
 	// backups is nil where none are made by themselves, as in tests.
 	backups *backupKeeper
+	overlay *overlay // what was said on this node alone
+	traffic *traffic // what this node does with it
+	fellows *fellows // what was told of the other nodes
+	sockets *inherited
+	// keyMissing asks for a sealing key that is not here; nil: nobody can be asked. It does not wait.
+	keyMissing func(id string)
 	// own is nil where the log is somebody else's, as in tests.
 	own *ownLog
 	// control is nil where nothing but the socket is asked for, as in tests.
@@ -54,13 +60,17 @@ type appliance struct {
 	down      map[string]map[string]bool // by pool and address: what checks speak against, as it was told last
 	bound     map[string]listener        // what the server has of each listener: not the stored form while that is refused
 	refused   map[state.Key]rpc.Refusal
-	choice    choice    // which revision is served in place of the newest
-	compiling state.Key // what a panic is blamed on
-	expiry    time.Time // when the next override ends; zero: none does
+	keyless   map[string]bool // certificates that wait for a sealing key
+	choice    choice          // which revision is served in place of the newest
+	compiling state.Key       // what a panic is blamed on
+	drainer   *drainer        // nil: this node is not drained
+	expiry    time.Time       // when the next override ends; zero: none does
 
 	pulse       chan struct{}            // run takes what is sent here, to show that it is not stuck
 	view        atomic.Pointer[compiled] // what run serves now, for those who ask
 	started     time.Time
+	leaving     atomic.Bool   // leave has begun
+	rekeyed     chan struct{} // one slot, for run: another sealing key is here
 	observation observation
 	events      *events
 
@@ -89,12 +99,19 @@ func (a *appliance) run(ctx context.Context) {
 			return
 		case <-a.node.Changed():
 			a.gather(ctx)
+			a.followDrain()
 			a.publish()
 		case <-a.prober.Flipped():
 			a.followHealth()
 		case <-a.resolver.moved:
 			a.followNames()
 		case <-expired:
+			a.publish()
+		case <-a.overlay.wake():
+			a.publish()
+		case <-a.traffic.moved:
+			a.report()
+		case <-a.rekeyed:
 			a.publish()
 		case <-happened:
 		case <-a.pulse:
@@ -204,7 +221,7 @@ func (a *appliance) report() {
 		refused = append(refused, r)
 	}
 	a.view.Store(a.current)
-	now := rpc.Progress{Serving: true, Revision: a.current.revision, Refused: refused}
+	now := rpc.Progress{Serving: a.traffic.get() == trafficReady, Revision: a.current.revision, Refused: refused}
 	a.tellProgress(a.observation.get(), now)
 	a.observation.set(now)
 }

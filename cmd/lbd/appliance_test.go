@@ -18,6 +18,7 @@ import (
 	"go.uber.org/goleak"
 	"google.golang.org/protobuf/proto"
 
+	"lbd/cluster"
 	"lbd/cluster/rpc"
 	"lbd/cluster/state"
 	raftv1 "lbd/proto/lbd/raft/v1"
@@ -62,6 +63,12 @@ type rig struct {
 // newRig is a dev node with listeners on free ports, after its first publish.
 func newRig(t *testing.T) *rig {
 	t.Helper()
+	return newRigWith(t, nil)
+}
+
+// newRigWith is one that was left listening sockets.
+func newRigWith(t *testing.T, sockets *inherited) *rig {
+	t.Helper()
 	t.Setenv("LBD_ENGINE", "goroutine") // idle loops that wait raw slow down everything else in one process
 	said := &logged{}
 	log := slog.New(slog.NewTextHandler(said, nil))
@@ -69,7 +76,7 @@ func newRig(t *testing.T) *rig {
 		dataDir: t.TempDir(), node: "n1", dev: true, metrics: "off", accessLog: "off",
 		listen: map[string]string{"http": "127.0.0.1:0", "https": "127.0.0.1:0"},
 	}
-	node, k, err := openState(t.Context(), cfg, log)
+	node, k, err := openState(t.Context(), cfg, cluster.Config{Dir: cfg.dataDir, Node: cfg.node, Logger: log}, log)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,11 +85,15 @@ func newRig(t *testing.T) *rig {
 			t.Error(err)
 		}
 	})
+	if err := startState(t.Context(), cfg, true, node, k); err != nil {
+		t.Fatal(err)
+	}
 	a, err := newAppliance(cfg, log, node, k)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(a.close)
+	a.sockets = sockets
 	a.publish()
 	if err := a.startError(); err != nil {
 		t.Fatal(err)
@@ -490,7 +501,7 @@ func TestMetrics(t *testing.T) {
 	)
 	r.publish()
 	r.serves("https://"+r.address("https"), 200)
-	m, err := openMetrics("127.0.0.1:0")
+	m, err := openMetrics(nil, "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -542,10 +553,10 @@ func TestMetrics(t *testing.T) {
 
 func TestMetricsAddressInUse(t *testing.T) {
 	_, address := held(t)
-	if _, err := openMetrics(address); err == nil || !strings.Contains(err.Error(), "--metrics HOST:PORT, or off") {
+	if _, err := openMetrics(nil, address); err == nil || !strings.Contains(err.Error(), "--metrics HOST:PORT, or off") {
 		t.Errorf("error %v", err)
 	}
-	off, err := openMetrics("off")
+	off, err := openMetrics(nil, "off")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -15,11 +16,13 @@ import (
 	"log/slog"
 	"math/big"
 	"net"
+	"slices"
 	"sync/atomic"
 	"time"
 
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"lbd/cluster"
 	"lbd/cluster/state"
 	raftv1 "lbd/proto/lbd/raft/v1"
 	"lbd/tls/seal"
@@ -32,7 +35,7 @@ const (
 	nodeLife = 30 * 24 * time.Hour
 	// clockSlack is how far clients' clocks may be behind.
 	clockSlack = time.Hour
-	// authorityLook is how often it is looked whether it is time: a timer over days would not count the time that a machine sleeps.
+	// authorityLook is how often it is looked whether it is time, besides after every change: a timer over days would not count the time that a machine sleeps.
 	authorityLook = 10 * time.Minute
 	// authorityRetry is the pause after a failed attempt.
 	authorityRetry = time.Second
@@ -40,36 +43,41 @@ const (
 
 // proposer is the part of the replicated state that an authority needs.
 type proposer interface {
+	ID() string
+	Next() <-chan struct{}
 	State() *state.State
 	ProposeCommand(ctx context.Context, cmd *raftv1.Command) (state.Result, error)
 }
 
 // authority keeps the certificate that this node shows on its control port, and with its metrics where these are not on loopback. Its
-// key is made in this process and never leaves it.
+// key is the node's own, which never leaves the machine.
 type authority struct {
 	store proposer
 	keys  keys
+	key   *ecdsa.PrivateKey
 	now   func() time.Time
 	log   *slog.Logger
 	names []string // what the certificate is for: DNS names and IP addresses
 
 	current atomic.Pointer[tls.Certificate]
-	first   chan struct{} // closed when there is one
+	first   chan struct{}                   // closed when there is one
+	own     atomic.Pointer[tls.Certificate] // signed by itself, for other nodes, as long as there is no current one
 }
 
-func newAuthority(store proposer, k keys, log *slog.Logger, names []string) *authority {
-	return &authority{store: store, keys: k, now: k.now, log: log, names: names, first: make(chan struct{})}
+func newAuthority(store proposer, k keys, key *ecdsa.PrivateKey, log *slog.Logger, names []string) *authority {
+	return &authority{store: store, keys: k, key: key, now: k.now, log: log, names: names, first: make(chan struct{})}
 }
 
 // run makes the node's certificate and renews it, until ctx ends:
 //
 //  1. the cluster's authority: the first node that finds none proposes one
 //  2. a certificate of this node's, signed by it
-//  3. the same again at half of its life
+//  3. the same again at half of its life, and when another authority is in place
 func (a *authority) run(ctx context.Context) {
 	failing := false
 	for {
 		pause := authorityLook
+		next := a.store.Next() // before the state, so that none is missed
 		var err error
 		if a.due() {
 			err = a.renew(ctx)
@@ -79,7 +87,7 @@ func (a *authority) run(ctx context.Context) {
 			return
 		case err != nil:
 			pause = authorityRetry
-			if !failing {
+			if !failing && !errors.Is(err, cluster.ErrNoLeader) && !errors.Is(err, cluster.ErrClosed) {
 				a.log.Warn("the control port has no new certificate; it is tried again", "err", err)
 			}
 		case failing:
@@ -89,6 +97,8 @@ func (a *authority) run(ctx context.Context) {
 		timer := time.NewTimer(pause)
 		select {
 		case <-timer.C:
+		case <-next:
+			timer.Stop()
 		case <-ctx.Done():
 			timer.Stop()
 			return
@@ -96,10 +106,33 @@ func (a *authority) run(ctx context.Context) {
 	}
 }
 
-// due tells whether half of the certificate's life is over, or the clock has gone back to before it.
+// due tells whether half of the certificate's life is over, or the clock has gone back to before it, or what stands behind it is another
+// authority than the cluster's.
 func (a *authority) due() bool {
 	current, now := a.current.Load(), a.now()
-	return current == nil || now.After(current.Leaf.NotAfter.Add(-nodeLife/2)) || now.Before(current.Leaf.NotBefore)
+	if current == nil || now.After(current.Leaf.NotAfter.Add(-nodeLife/2)) || now.Before(current.Leaf.NotBefore) {
+		return true
+	}
+	stored, ok := a.store.State().Authority()
+	return ok && !slices.EqualFunc(current.Certificate[1:], chainOf(stored), bytes.Equal)
+}
+
+// identity is what this node shows to other nodes, which know it by its key: the certificate that people see, or, as long as there is
+// none that holds, one that it has signed itself.
+func (a *authority) identity() *tls.Certificate {
+	now := a.now()
+	for _, c := range [...]*tls.Certificate{a.current.Load(), a.own.Load()} {
+		if c != nil && now.Before(c.Leaf.NotAfter) && !now.Before(c.Leaf.NotBefore) {
+			return c
+		}
+	}
+	c, err := selfIssued(a.key, a.store.State().ClusterID(), a.store.ID(), now)
+	if err != nil {
+		a.log.Error("the node has nothing to show to others", "err", err)
+		return &tls.Certificate{}
+	}
+	a.own.Store(c)
+	return c
 }
 
 // certificate waits for the first one until ctx ends.
@@ -136,11 +169,38 @@ func (a *authority) renew(ctx context.Context) error {
 	return nil
 }
 
-// make is a new authority, its key sealed.
+// make is the first authority, its key sealed.
 func (a *authority) make() (*raftv1.AuthorityCommand, error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	first, _, err := a.generate(nil, nil, a.keys.ring.Sealer().KeyID())
 	if err != nil {
 		return nil, err
+	}
+	return &raftv1.AuthorityCommand{Authority: first, Time: timestamppb.New(a.now())}, nil
+}
+
+// Next is an authority that can take the present one's place, its key sealed under the sealing key with that id. With keep the present one
+// vouches for it, so that its pin stays good; a warning says why it does not.
+func (a *authority) Next(present *raftv1.Authority, keep bool, sealKey string) (*raftv1.Authority, string, error) {
+	if !keep {
+		next, _, err := a.generate(nil, nil, sealKey)
+		return next, "", err
+	}
+	old, err := x509.ParseCertificate(present.GetCertificate())
+	if err != nil {
+		return nil, "", fmt.Errorf("read the cluster's certificate authority: %w", err)
+	}
+	oldKey, err := a.openKey(present)
+	if err != nil {
+		return nil, "", fmt.Errorf("open the key of the cluster's certificate authority: %w", err)
+	}
+	return a.generate(old, oldKey, sealKey)
+}
+
+// generate makes an authority. An old one, if there is one, vouches for it.
+func (a *authority) generate(old *x509.Certificate, oldKey *ecdsa.PrivateKey, sealKey string) (next *raftv1.Authority, warning string, err error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, "", err
 	}
 	now, clusterID := a.now(), a.store.State().ClusterID()
 	template := &x509.Certificate{
@@ -149,24 +209,58 @@ func (a *authority) make() (*raftv1.AuthorityCommand, error) {
 		NotAfter:              now.Add(authorityLife),
 		IsCA:                  true,
 		BasicConstraintsValid: true,
-		MaxPathLenZero:        true,
+		MaxPathLen:            1, // the next authority
 		KeyUsage:              x509.KeyUsageCertSign,
 	}
 	der, err := sign(template, template, &key.PublicKey, key)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
+	next = &raftv1.Authority{Certificate: der}
+	if next.SealedKey, err = a.sealKey(der, key, sealKey); err != nil {
+		return nil, "", err
+	}
+	switch {
+	case old == nil:
+	case old.MaxPathLenZero:
+		warning = "the certificate authority was made by an older lbd, and cannot vouch for another one: its pin is good no more, everybody needs the new one"
+	default:
+		template.MaxPathLen, template.MaxPathLenZero = 0, true
+		template.NotAfter = old.NotAfter
+		if next.CrossCertificate, err = sign(template, old, &key.PublicKey, oldKey); err != nil {
+			return nil, "", fmt.Errorf("vouch for the new certificate authority: %w", err)
+		}
+		next.PreviousCertificate = old.Raw
+	}
+	return next, warning, nil
+}
+
+// sealKey seals an authority's key under the sealing key with that id.
+func (a *authority) sealKey(certificate []byte, key *ecdsa.PrivateKey, under string) ([]byte, error) {
 	plain, err := x509.MarshalPKCS8PrivateKey(key)
 	if err != nil {
 		return nil, err
 	}
 	defer clear(plain)
-	binding, err := authorityBinding(clusterID, der)
+	binding, err := authorityBinding(a.store.State().ClusterID(), certificate)
 	if err != nil {
 		return nil, err
 	}
-	sealed := a.keys.ring.Sealer().Seal(binding, plain)
-	return &raftv1.AuthorityCommand{Authority: &raftv1.Authority{Certificate: der, SealedKey: sealed}, Time: timestamppb.New(now)}, nil
+	sealer, err := a.keys.ring.Sealer().Under(under)
+	if err != nil {
+		return nil, err
+	}
+	return sealer.Seal(binding, plain), nil
+}
+
+// chainOf is what is shown behind a node's certificate: the authority, and as long as the one before is good, what it says of this one
+// and itself.
+func chainOf(stored *raftv1.Authority) [][]byte {
+	chain := [][]byte{stored.GetCertificate()}
+	if cross := stored.GetCrossCertificate(); len(cross) > 0 {
+		chain = append(chain, cross, stored.GetPreviousCertificate())
+	}
+	return chain
 }
 
 // issue is a new certificate of this node, with the authority's behind it.
@@ -179,18 +273,7 @@ func (a *authority) issue(stored *raftv1.Authority) (*tls.Certificate, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the key of the cluster's certificate authority: %w", err)
 	}
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return nil, err
-	}
-	now := a.now()
-	template := &x509.Certificate{
-		Subject:     pkix.Name{CommonName: "lbd node"},
-		NotBefore:   now.Add(-clockSlack),
-		NotAfter:    now.Add(nodeLife),
-		KeyUsage:    x509.KeyUsageDigitalSignature,
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
-	}
+	template := nodeTemplate(a.store.State().ClusterID(), a.store.ID(), a.now())
 	for _, name := range a.names {
 		if ip := net.ParseIP(name); ip != nil {
 			template.IPAddresses = append(template.IPAddresses, ip)
@@ -198,7 +281,7 @@ func (a *authority) issue(stored *raftv1.Authority) (*tls.Certificate, error) {
 			template.DNSNames = append(template.DNSNames, name)
 		}
 	}
-	der, err := sign(template, ca, &key.PublicKey, caKey)
+	der, err := sign(template, ca, &a.key.PublicKey, caKey)
 	if err != nil {
 		return nil, fmt.Errorf("sign the node's certificate: %w", err)
 	}
@@ -206,7 +289,7 @@ func (a *authority) issue(stored *raftv1.Authority) (*tls.Certificate, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &tls.Certificate{Certificate: [][]byte{der, ca.Raw}, PrivateKey: key, Leaf: leaf}, nil
+	return &tls.Certificate{Certificate: append([][]byte{der}, chainOf(stored)...), PrivateKey: a.key, Leaf: leaf}, nil
 }
 
 func (a *authority) openKey(stored *raftv1.Authority) (*ecdsa.PrivateKey, error) {

@@ -84,6 +84,10 @@ func (k *backupKeeper) run(ctx context.Context) {
 			continue
 		case <-k.wait(settings, last):
 		}
+		if newest := k.newest(settings); newest.After(last) { // another node led, and made it
+			last = newest
+			continue
+		}
 		if k.node.Role() != "leader" {
 			continue // wait looks again soon
 		}

@@ -271,3 +271,20 @@ func TestBackupsOnlyOfTheLeader(t *testing.T) {
 		wantBackups(t, "once it leads", r.after(t, 2*time.Minute), "02 00:01")
 	})
 }
+
+// TestBackupsOfAnotherLeader: who leads next goes on where the one before left off.
+func TestBackupsOfAnotherLeader(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		one, two := newBackupRig(t, dir), newBackupRig(t, dir)
+		two.kept.set(t, "follower", two.settings("6h"))
+		one.kept.set(t, "leader", one.settings("6h"))
+		wantBackups(t, "the first leader's", one.after(t, 13*time.Hour), "01 00:00, 01 06:00, 01 12:00")
+		one.kept.set(t, "follower", one.settings("6h"))
+		two.kept.mu.Lock()
+		two.kept.role = "leader"
+		two.kept.mu.Unlock()
+		wantBackups(t, "the second leader's", two.after(t, 4*time.Hour), "01 00:00, 01 06:00, 01 12:00")
+		wantBackups(t, "the second leader's", two.after(t, 2*time.Hour), "01 06:00, 01 12:00, 01 18:00")
+	})
+}

@@ -119,6 +119,11 @@ func (c *check) dataDir() cluster.Inspection {
 	if free, _, ok := diskRoom(existing(dir)); ok && free < roomMin {
 		c.add(warning(name, "make room: changes are refused when it is full", "%s: only %d MiB are free", dir, free>>20))
 	}
+	if err := c.cfg.checkStart(); err != nil {
+		c.unread = true
+		c.add(failure(name, "", "%v", err))
+		return cluster.Inspection{}
+	}
 	in, err := cluster.Inspect(dir)
 	c.unread = err != nil || in.Running
 	var open *cluster.OpenError

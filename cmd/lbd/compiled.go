@@ -60,6 +60,7 @@ func (a *appliance) compileOne(next *compiled, clusterID string, k state.Key, st
 		if c, err = a.keys.open(clusterID, k.Name, stored.GetMaterial()); err == nil {
 			next.certificates[k.Name] = certificate{c, stored.GetResource().GetCertificate().GetLabels()}
 		}
+		err = a.missed(k.Name, stored.GetMaterial().GetSealedKey(), err)
 	case state.TrustBundles:
 		ca := []byte(stored.GetResource().GetTrustBundle().GetCa().GetInline())
 		if _, err = tlsterm.BackendConfig("", ca, nil); err == nil {

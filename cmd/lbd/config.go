@@ -10,10 +10,10 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
+	"lbd/cluster/state"
 	"lbd/tls/seal"
 )
 
@@ -28,8 +28,7 @@ type config struct {
 	control string            // host:port or "off"
 	// advertise is how others reach the control port; empty: it is what it is bound to.
 	advertise   string
-	auditSyslog string        // path of a socket; empty: off
-	grace       time.Duration // how long requests may take to end after SIGTERM
+	auditSyslog string // path of a socket; empty: off
 
 	accessLog       string // "off", "stdout" or a path
 	accessLogFormat logFormat
@@ -40,7 +39,12 @@ type config struct {
 
 	localAdmin bool // whatever cluster_settings.local_admin says
 
+	background background // who waits until this process serves
+	held       bool       // listeners accept nobody yet: another lbd does, whose place this one takes
+
 	sealKey string // where the sealing keys are from; empty: seal.key in the data directory
+
+	join *joining // nil: `lbd run`
 }
 
 // flags holds the command line before it is checked.
@@ -52,6 +56,9 @@ type flags struct {
 	dev, localAdmin bool
 	listen          []string
 
+	detach  bool
+	readyFD int
+
 	accessLog, accessLogFormat string
 	serveRevision              int64
 
@@ -61,8 +68,7 @@ type flags struct {
 const (
 	metricsDefault = "127.0.0.1:9090"
 	// controlDev is where a dev node has its control port unless told otherwise.
-	controlDev   = "127.0.0.1:7443"
-	graceDefault = 30 * time.Second
+	controlDev = "127.0.0.1:7443"
 )
 
 func runCommand() *cobra.Command {
@@ -70,7 +76,8 @@ func runCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "run",
 		Short: "serve, until SIGTERM",
-		Long: `Serve what this node's data directory holds. On an empty directory a new cluster of one node begins.
+		Long: `Serve what this node's data directory holds. On an empty directory a new cluster of one node begins. Where another lbd
+serves the same data directory, this one takes its place without losing a connection: that is an upgrade.
 
 Every flag is also an environment variable (LBD_DATA_DIR, LBD_NODE, …); flags win.`,
 		Example: "  lbd run --dev\n  lbd run --data-dir /srv/lbd --node edge-1",
@@ -83,10 +90,16 @@ Every flag is also an environment variable (LBD_DATA_DIR, LBD_NODE, …); flags 
 			if err != nil {
 				return usageError{c.CommandPath(), err}
 			}
+			if f.detach {
+				return detach()
+			}
 			return serve(c.Context(), cfg)
 		},
 	}
 	f.register(c)
+	c.Flags().BoolVar(&f.detach, "detach", false, "run in the background: return once the node serves, or has failed to; where another lbd runs on the data directory, once this one has its place")
+	c.Flags().IntVar(&f.readyFD, "ready-fd", 0, "a descriptor that is told so")
+	_ = c.Flags().MarkHidden("ready-fd") // fails for no flag of that name
 	return c
 }
 
@@ -133,13 +146,13 @@ func (f *flags) fromEnvironment(c *cobra.Command, lookup func(string) (string, b
 // config checks all that is said, and tells all that is wrong with it: one error each, joined.
 func (f *flags) config() (config, error) {
 	cfg := config{
-		dev: f.dev, node: f.node, listen: map[string]string{}, metrics: f.metrics, grace: graceDefault,
+		dev: f.dev, node: f.node, listen: map[string]string{}, metrics: f.metrics,
 		auditSyslog: f.auditSyslog, sealKey: f.sealKey, localAdmin: f.localAdmin,
 	}
-	if cfg.dev {
-		cfg.grace = 0
-	}
+	var err error
+	cfg.background, err = startedBy(f.readyFD)
 	return cfg, errors.Join(
+		err,
 		cfg.setServeRevision(f.serveRevision),
 		cfg.setNode(),
 		cfg.setAccessLog(f.accessLog, f.accessLogFormat),
@@ -252,8 +265,8 @@ func (c *config) setNode() error {
 		}
 		c.node = name
 	}
-	if len(c.node) > 63 || strings.ContainsFunc(c.node, func(r rune) bool { return r <= ' ' || r == '/' || r == '"' || r > '~' }) {
-		return fmt.Errorf("--node %q: want at most 63 visible ASCII characters without '/' and '\"'", c.node)
+	if fault := state.NodeNameFault(c.node); fault != "" {
+		return fmt.Errorf("--node %s", fault)
 	}
 	return nil
 }

@@ -33,8 +33,11 @@ func (r *rig) startControl(change func(*config)) (*control, *rpc.Server) {
 	r.t.Helper()
 	r.cfg.socket = filepath.Join(r.cfg.dataDir, "control.sock")
 	change(&r.cfg)
-	c, err := openControl(&r.cfg)
+	c, err := openControl(nil, &r.cfg)
 	if err != nil {
+		r.t.Fatal(err)
+	}
+	if _, err := c.prepare(r.cfg, nil, r.log); err != nil {
 		r.t.Fatal(err)
 	}
 	c.begin(r.t.Context(), r.cfg, r.node, r.keys, r.log)
@@ -119,11 +122,11 @@ func TestControlPort(t *testing.T) {
 func TestControlPortInUse(t *testing.T) {
 	_, address := held(t)
 	cfg := config{control: address}
-	if _, err := openControl(&cfg); err == nil || !strings.Contains(err.Error(), address) || !strings.Contains(err.Error(), "give --control HOST:PORT, or off") {
+	if _, err := openControl(nil, &cfg); err == nil || !strings.Contains(err.Error(), address) || !strings.Contains(err.Error(), "give --control HOST:PORT, or off") {
 		t.Errorf("error %v", err)
 	}
 	cfg.control = "off"
-	off, err := openControl(&cfg)
+	off, err := openControl(nil, &cfg)
 	if err != nil || off.listener != nil {
 		t.Fatalf("%v", err)
 	}
@@ -135,7 +138,11 @@ func TestControlPortInUse(t *testing.T) {
 // The authority is the cluster's for good; each node's certificate is its own, and renewed while the process runs.
 func TestAuthority(t *testing.T) {
 	r := newRig(t)
-	a := newAuthority(r.node, r.keys, r.log, []string{"edge-1", "10.0.0.1", "::1"})
+	key, err := openNodeKey(r.cfg.dataDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := newAuthority(r.node, r.keys, key, r.log, []string{"edge-1", "10.0.0.1", "::1"})
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := a.certificate(ctx); err == nil {
@@ -148,7 +155,7 @@ func TestAuthority(t *testing.T) {
 		t.Fatal(err)
 	}
 	for at, due := range map[time.Duration]bool{
-		0: false, nodeLife/2 - time.Hour: false, nodeLife/2 + time.Hour: true, 2 * nodeLife: true, -2 * time.Hour: true,
+		0: false, nodeLife/2 - time.Hour: false, nodeLife/2 + time.Hour: true, 2 * nodeLife: true, -2 * nodeSlack: true,
 	} {
 		if a.now = func() time.Time { return time.Now().Add(at) }; a.due() != due {
 			t.Errorf("after %v: due %t", at, a.due())
@@ -160,7 +167,7 @@ func TestAuthority(t *testing.T) {
 		t.Fatal(err)
 	}
 	leaf := first.Leaf
-	if life := leaf.NotAfter.Sub(leaf.NotBefore); life > nodeLife+clockSlack || !slices.Equal(leaf.DNSNames, []string{"edge-1"}) || len(leaf.IPAddresses) != 2 {
+	if life := leaf.NotAfter.Sub(leaf.NotBefore); life > nodeLife+nodeSlack || !slices.Equal(leaf.DNSNames, []string{"edge-1"}) || len(leaf.IPAddresses) != 2 {
 		t.Errorf("life %v, names %v %v", life, leaf.DNSNames, leaf.IPAddresses)
 	}
 	if err := a.renew(t.Context()); err != nil {
@@ -169,7 +176,7 @@ func TestAuthority(t *testing.T) {
 	if second, _ := a.certificate(t.Context()); bytes.Equal(second.Certificate[0], first.Certificate[0]) || !bytes.Equal(second.Certificate[1], first.Certificate[1]) {
 		t.Error("a renewed certificate is the same, or of another authority")
 	}
-	other := newAuthority(r.node, r.keys, r.log, nil)
+	other := newAuthority(r.node, r.keys, key, r.log, nil)
 	if err := other.renew(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -186,14 +193,17 @@ func TestAuthority(t *testing.T) {
 	if _, err := leaf.Verify(x509.VerifyOptions{Roots: roots, DNSName: "edge-1"}); err != nil {
 		t.Error(err)
 	}
-	if _, err := leaf.Verify(x509.VerifyOptions{Roots: roots, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}); err == nil {
-		t.Error("a node's certificate is good for a client")
+	if _, err := leaf.Verify(x509.VerifyOptions{Roots: roots, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}); err != nil {
+		t.Errorf("among nodes it is a client's as well: %v", err)
 	}
-	key, err := a.openKey(stored)
+	if len(leaf.URIs) != 1 || leaf.URIs[0].Scheme != "lbd" {
+		t.Errorf("it does not say which node's it is: %v", leaf.URIs)
+	}
+	caKey, err := a.openKey(stored)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if secret, err := key.Bytes(); err != nil || bytes.Contains(stored.GetSealedKey(), secret) {
+	if secret, err := caKey.Bytes(); err != nil || bytes.Contains(stored.GetSealedKey(), secret) {
 		t.Errorf("the authority's key is stored as it is, or: %v", err)
 	}
 }
@@ -213,7 +223,7 @@ func TestNamesOfANode(t *testing.T) {
 // Metrics that others can reach are for viewers, and encrypted.
 func TestMetricsBeyondLoopback(t *testing.T) {
 	r := newRig(t)
-	m, err := openMetrics("0.0.0.0:0")
+	m, err := openMetrics(nil, "0.0.0.0:0")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -22,11 +22,13 @@ var policy = map[string]struct {
 	"proto/lbd/v1":      {nil, protobuf},
 	"proto/lbd/raft/v1": {protos, protobuf},
 
-	"cluster/state":   {protos, append([]string{"github.com/hashicorp/go-immutable-radix/v2"}, protobuf...)},
-	"cluster":         {append([]string{"cluster/state"}, protos...), append([]string{"github.com/hashicorp/raft", "github.com/hashicorp/go-hclog", "go.etcd.io/bbolt", "github.com/klauspost/compress/zstd"}, protobuf...)},
-	"cluster/journal": {protos, protobuf},
-	"cluster/backup":  {protos, append([]string{"filippo.io/age", "github.com/klauspost/compress/zstd"}, protobuf...)},
-	"cluster/rpc":     {append([]string{"cluster", "cluster/backup", "cluster/state"}, protos...), protobuf},
+	"cluster/state":       {protos, append([]string{"github.com/hashicorp/go-immutable-radix/v2"}, protobuf...)},
+	"cluster":             {append([]string{"cluster/state"}, protos...), append([]string{"github.com/hashicorp/raft", "github.com/hashicorp/go-hclog", "go.etcd.io/bbolt", "github.com/klauspost/compress/zstd"}, protobuf...)},
+	"cluster/journal":     {protos, protobuf},
+	"cluster/backup":      {protos, append([]string{"filippo.io/age", "github.com/klauspost/compress/zstd"}, protobuf...)},
+	"cluster/rpc":         {append([]string{"cluster", "cluster/backup", "cluster/state"}, protos...), protobuf},
+	"cluster/clustertest": {append([]string{"cluster", "cluster/state"}, protos...), protobuf},
+	"cluster/netnstest":   {nil, []string{"golang.org/x/sys/unix"}},
 
 	"lb/loop":     {nil, []string{"golang.org/x/sys/unix"}},
 	"lb/http1":    {nil, nil},
@@ -50,8 +52,10 @@ var policy = map[string]struct {
 	"bench/lab":     {[]string{"bench/backend", "bench/load", "bench/plot", "bench/stats"}, []string{"golang.org/x/sys/unix"}},
 	"bench/node":    {nil, nil},
 	"bench/big":     {[]string{"bench/node"}, nil},
+	"bench/cluster": {[]string{"bench/node"}, nil},
 	"bench/idle":    {[]string{"bench/node"}, nil},
 	"bench/slow":    {[]string{"bench/node"}, nil},
+	"bench/upgrade": {[]string{"bench/node"}, nil},
 }
 
 var (

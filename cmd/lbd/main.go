@@ -62,7 +62,7 @@ func command() *cobra.Command {
 	}
 	root.RunE = func(c *cobra.Command, _ []string) error { return c.Help() }
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error { return usageError{c.CommandPath(), err} })
-	root.AddCommand(runCommand(), checkCommand(), versionCommand())
+	root.AddCommand(runCommand(), joinCommand(), checkCommand(), versionCommand())
 	return root
 }
 

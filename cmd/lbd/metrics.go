@@ -37,11 +37,11 @@ type metricsServer struct {
 	done     sync.WaitGroup
 }
 
-func openMetrics(address string) (*metricsServer, error) {
+func openMetrics(from *inherited, address string) (*metricsServer, error) {
 	if address == "off" {
 		return &metricsServer{}, nil
 	}
-	l, err := net.Listen("tcp", address)
+	l, err := from.listen(forMetrics, address)
 	if err != nil {
 		return nil, fmt.Errorf("metrics: %w; give --metrics HOST:PORT, or off", err)
 	}
@@ -217,6 +217,7 @@ func (c collector) Collect(out chan<- prometheus.Metric) {
 	}
 	counter(out, descLogDropped, c.a.access.droppedLines())
 	c.collectRaft(out)
+	c.collectNode(out)
 	b := readBuild()
 	gauge(out, descBuild, 1, b.version, b.commit, b.goVersion)
 }
@@ -338,19 +339,6 @@ func (c collector) collectState(out chan<- prometheus.Metric) {
 	gauge(out, descStateBytes, float64(used.History), "history")
 	gauge(out, descStateBytes, float64(used.Other), "other")
 	gauge(out, descStateBudget, float64(s.StateBytes()))
-}
-
-func (c collector) collectRaft(out chan<- prometheus.Metric) {
-	r := c.a.node.RaftStats()
-	leads := 0.0
-	if r.Leads {
-		leads = 1
-	}
-	gauge(out, descRaftLeader, leads)
-	gauge(out, descRaftTerm, float64(r.Term))
-	gauge(out, descRaftIndex, float64(r.Last), "last")
-	gauge(out, descRaftIndex, float64(r.Committed), "committed")
-	gauge(out, descRaftIndex, float64(r.Applied), "applied")
 }
 
 // newPublishTimes measures publishes, which one goroutine does and nobody waits for but the operator.

@@ -16,6 +16,8 @@ import (
 const (
 	// notifyTimeout bounds a message to the service manager: one that does not read holds nothing up.
 	notifyTimeout = time.Second
+	// stopMargin is what the end takes beside the requests: the files, the control plane's own calls.
+	stopMargin = 15 * time.Second
 	// pulses in a watchdog's time: one that comes late, as on a machine that is short of CPU, is not the end.
 	pulses = 4
 )
@@ -42,12 +44,31 @@ func openNotifier(log *slog.Logger) *notifier {
 	if err != nil {
 		log.Warn("no watchdog is told that this node is alive", "err", err)
 	}
+	return dialNotifier(socket, every, log)
+}
+
+func dialNotifier(socket string, every time.Duration, log *slog.Logger) *notifier {
 	conn, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Name: socket, Net: "unixgram"})
 	if err != nil {
 		log.Warn("the service manager cannot be told how this node is", "err", err)
 		return nil
 	}
 	return &notifier{conn: conn, log: log, every: every}
+}
+
+// address is where the service manager hears, and how often it wants to, for a process that takes this one's place.
+func (n *notifier) address() (socket string, every time.Duration) {
+	if n == nil {
+		return "", 0
+	}
+	return n.conn.RemoteAddr().String(), n.every
+}
+
+// passOn says that another process is the service's main one now.
+func (n *notifier) passOn(pid int) {
+	if pid > 0 {
+		n.tell(fmt.Sprintf("MAINPID=%d", pid))
+	}
 }
 
 // watchdogInterval is how often a watchdog wants to hear of this process; 0: it does not.
@@ -75,7 +96,10 @@ func (n *notifier) tell(state string) {
 
 func (n *notifier) ready(p rpc.Progress) { n.tell("READY=1\n" + statusLine(p)) }
 
-func (n *notifier) stopping() { n.tell("STOPPING=1\nSTATUS=ends the requests under way") }
+// stopping asks for so much time: the service manager's own patience may be shorter than what the cluster's settings grant.
+func (n *notifier) stopping(within time.Duration) {
+	n.tell(fmt.Sprintf("STOPPING=1\nSTATUS=ends the requests under way\nEXTEND_TIMEOUT_USEC=%d", (within + stopMargin).Microseconds()))
+}
 
 func (n *notifier) close() {
 	if n != nil {

@@ -96,8 +96,8 @@ func TestNotifier(t *testing.T) {
 	hears("WATCHDOG=1")
 	cancel()
 	<-done
-	n.stopping()
-	hears("STOPPING=1\nSTATUS=ends the requests under way")
+	n.stopping(time.Second)
+	hears("STOPPING=1\nSTATUS=ends the requests under way\nEXTEND_TIMEOUT_USEC=16000000")
 }
 
 // TestAlive: a node is alive while its loops are and run answers; once it is told to end, the loops alone count.

@@ -63,7 +63,7 @@ func (a *appliance) backendStatus(pool string, b backend, s lb.PoolBackendStats)
 		InFlight: s.InFlight, IdleConnections: s.Idle, RequestsTotal: s.Requests, FailuresTotal: s.Failures,
 		ConnectionsNewTotal: s.NewConnections, ConnectionsReusedTotal: s.Reused, Connections: s.Connections, Queued: s.Queued,
 		EjectionsTotal: s.Ejections, Eligible: s.Takes, IneligibleReason: s.Why, LatencyMs: float64(s.Latency) / float64(time.Millisecond),
-		State: stateWord(b.set.state),
+		State: stateWord(b.set.state), NodeLocal: b.set.here,
 	}
 	var status health.Status
 	if b.check != nil {
@@ -145,6 +145,7 @@ func (a *appliance) Status() *lbdv1.SystemServiceGetStatusResponse {
 			out.BackendsUp++
 		}
 	}
+	out.Traffic, out.StaleMs = a.traffic.get(), staleMs(a.node.Fresh())
 	s := a.node.State()
 	out.StateBytes, out.StateBytesMax = s.Usage().Total(), s.StateBytes()
 	out.Problems = a.problems(progress, out)
@@ -194,8 +195,9 @@ func texts(addresses []net.Addr) []string {
 func (a *appliance) problems(progress rpc.Progress, s *lbdv1.SystemServiceGetStatusResponse) []string {
 	out := append(a.node.Problems(), a.control.problems()...)
 	out = append(out, a.backups.problems()...)
+	out = append(out, a.overlay.problems()...)
 	out = append(out, a.adminProblems(time.Now())...)
-	if !progress.Serving {
+	if a.leaving.Load() {
 		out = append(out, "this node is stopping: requests under way end, it takes no new connections")
 	}
 	for _, r := range progress.Refused {
@@ -208,9 +210,7 @@ func (a *appliance) problems(progress rpc.Progress, s *lbdv1.SystemServiceGetSta
 	if troubled := a.troubled(); troubled > 0 {
 		out = append(out, fmt.Sprintf("%d of %d backends take no requests: see `lbctl backend status`", troubled, s.GetBackendsTotal()))
 	}
-	if s.GetRaftRole() != "leader" && s.GetRaftRole() != "follower" {
-		out = append(out, "no leader: traffic is served, changes are refused")
-	}
+	out = append(out, a.contactProblems()...)
 	for _, p := range a.server.Stats().Pools {
 		if p.FailOpen {
 			out = append(out, fmt.Sprintf("pool %s fails open: too few of its backends are eligible, all take requests", p.Name))

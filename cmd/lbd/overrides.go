@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -17,6 +18,7 @@ type override struct {
 	since  time.Time // of the state
 	cutOff bool
 	weight *int32
+	here   bool // some of it was said on this node alone
 	// stateBy and weightBy say who said so and why: for events alone, nothing that is served depends on them.
 	stateBy, weightBy string
 }
@@ -24,10 +26,11 @@ type override struct {
 // overrides are those in force, by pool and address.
 type overrides map[string]map[string]override
 
-// overridesAt are the stored ones that have not expired, and when the next of them will; zero: none will.
-func overridesAt(s *state.State, now time.Time) (in overrides, next time.Time) {
+// overridesAt are the stored ones that have not expired, those of this node alone over them, and when the next of them will; zero: none will.
+func overridesAt(s *state.State, own []*lbdv1.Override, now time.Time) (in overrides, next time.Time) {
 	in = overrides{}
-	for o := range s.Overrides("") {
+	all := slices.AppendSeq([]*lbdv1.Override(nil), s.Overrides(""))
+	for _, o := range append(all, own...) {
 		if end := o.GetExpireTime(); end != nil {
 			if !end.AsTime().After(now) {
 				continue
@@ -53,12 +56,16 @@ func (in overrides) add(o *lbdv1.Override) {
 		set.state, set.since, set.cutOff = backendStates[what.State], o.GetCreateTime().AsTime(), o.GetCloseConnections()
 		set.stateBy = saidBy(o)
 	}
+	set.here = set.here || o.GetNode() != ""
 	in[o.GetPool()][o.GetAddress()] = set
 }
 
 // saidBy is an override's author and, if there is one, its reason.
 func saidBy(o *lbdv1.Override) string {
 	by := ", by " + o.GetAuthor()
+	if o.GetNode() != "" {
+		by = ", on this node alone" + by
+	}
 	if o.GetReason() != "" {
 		by += " (" + o.GetReason() + ")"
 	}
@@ -109,6 +116,11 @@ func (a *appliance) tellOverrides(now overrides, moved map[string]bool) {
 		for o := range a.node.State().Overrides(pool) {
 			stored[o.GetAddress()] = true
 		}
+		for _, o := range a.overlay.all() {
+			if o.GetPool() == pool {
+				stored[o.GetAddress()] = true
+			}
+		}
 		for address := range before {
 			if _, ok := now[pool][address]; ok {
 				continue
@@ -130,6 +142,10 @@ func (o override) String() string {
 		parts = append(parts, "drains"+o.stateBy)
 	case lb.InMaintenance:
 		parts = append(parts, "in maintenance"+o.stateBy)
+	default:
+		if o.stateBy != "" { // over what is said to all nodes
+			parts = append(parts, "ready"+o.stateBy)
+		}
 	}
 	if o.weight != nil {
 		parts = append(parts, fmt.Sprintf("weight %d%s", *o.weight, o.weightBy))

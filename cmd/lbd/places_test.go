@@ -135,7 +135,7 @@ func TestTaken(t *testing.T) {
 
 // TestPortsOf: what is given by name is where it was bound.
 func TestPortsOf(t *testing.T) {
-	c, err := openControl(&config{control: "localhost:0"})
+	c, err := openControl(nil, &config{control: "localhost:0"})
 	if err != nil {
 		t.Fatal(err)
 	}

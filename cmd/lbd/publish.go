@@ -38,7 +38,7 @@ func (a *appliance) publish() {
 	s := a.target()
 	defer a.containPanic(s)
 	touched := a.touched(s)
-	set, expiry := overridesAt(a.node.State(), time.Now())
+	set, expiry := overridesAt(a.node.State(), a.overlay.all(), time.Now())
 	moved := set.moved(a.current.overrides)
 	a.expiry = expiry
 	if len(touched)+len(moved) == 0 && a.current.revision == s.Revision() && a.view.Load() != nil {
@@ -104,10 +104,15 @@ func touches(keys []state.Key, kinds ...state.Kind) bool {
 	return slices.ContainsFunc(keys, func(k state.Key) bool { return slices.Contains(kinds, k.Kind) })
 }
 
-// withRetries adds the listeners that could not be bound: the address may be free by now.
+// withRetries adds the listeners that could not be bound: the address may be free by now. And certificates that wait for a sealing key.
 func (a *appliance) withRetries(keys []state.Key) []state.Key {
 	for k := range a.refused {
 		if k.Kind == state.Listeners && !slices.Contains(keys, k) {
+			keys = append(keys, k)
+		}
+	}
+	for name := range a.keyless {
+		if k := (state.Key{Kind: state.Certificates, Name: name}); !slices.Contains(keys, k) {
 			keys = append(keys, k)
 		}
 	}
@@ -123,6 +128,9 @@ func (a *appliance) compile(s *state.State, touched []state.Key) *compiled {
 		if !ok {
 			next.remove(k)
 			delete(a.refused, k)
+			if k.Kind == state.Certificates {
+				delete(a.keyless, k.Name)
+			}
 			continue
 		}
 		if compileFault != nil {

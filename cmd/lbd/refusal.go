@@ -75,6 +75,7 @@ const startRevisionsMax = 10
 // begin publishes for the first time. Where the revision to serve is refused as a whole, those before it are tried: one bad
 // revision must not leave a node that starts with nothing to serve.
 func (a *appliance) begin() {
+	a.followDrain()
 	newest := a.node.State().Revision()
 	serve := newest
 	if a.choice.Refused == newest && newest > 0 {

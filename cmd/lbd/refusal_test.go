@@ -234,7 +234,7 @@ func TestOverrideThatEndedMeanwhile(t *testing.T) {
 		&lbdv1.Override{Pool: "p", Address: "10.0.0.2:80", What: drain, ExpireTime: in(time.Hour)},
 	)
 	for end := time.Now().Add(10 * time.Second); ; { // the clock is the wall's: it is waited for
-		if set, _ := overridesAt(r.node.State(), time.Now()); len(set["p"]) == 1 {
+		if set, _ := overridesAt(r.node.State(), nil, time.Now()); len(set["p"]) == 1 {
 			break
 		}
 		if time.Now().After(end) {

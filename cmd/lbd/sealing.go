@@ -39,6 +39,8 @@ func openKeys(ctx context.Context, cfg config, s *state.State, log *slog.Logger)
 	for id, present := range needed {
 		switch {
 		case slices.Contains(has, id):
+		case hasOthers(s): // they are asked for it
+			log.Warn("secrets are under a sealing key that is not here: another node may have it, and is asked; what it opens is not served until then", "key", id, "source", source.String())
 		case present:
 			return keys{}, fmt.Errorf("%s has no sealing key %s, under which stored secrets are: add its line from a copy (it has %v)", source, id, has)
 		default:
@@ -72,12 +74,31 @@ func (k keys) SealKeys() (ids []string, source string) {
 func (k keys) SealKeyOf(sealed []byte) (string, error) { return seal.KeyOf(sealed) }
 
 // Rewrap implements rpc.Sealing.
-func (k keys) Rewrap(clusterID string, s state.Secret) ([]byte, error) {
-	return k.ring.Sealer().Rewrap(bindingOf(clusterID, s), s.Sealed)
+func (k keys) Rewrap(clusterID string, s state.Secret, key string) ([]byte, error) {
+	sealer, err := k.ring.Sealer().Under(key)
+	if err != nil {
+		return nil, err
+	}
+	return sealer.Rewrap(bindingOf(clusterID, s), s.Sealed)
 }
 
 // StageSealKey implements rpc.Sealing.
-func (k keys) StageSealKey(ctx context.Context) error { return sealFault(k.ring.Stage(ctx)) }
+func (k keys) StageSealKey(ctx context.Context) (id string, err error) {
+	id, err = k.ring.Stage(ctx)
+	return id, sealFault(err)
+}
+
+// AddSealKeys implements rpc.Sealing.
+func (k keys) AddSealKeys(ctx context.Context, text []byte) error {
+	others, err := seal.ParseKeys(text)
+	if err != nil {
+		return err
+	}
+	return sealFault(k.ring.Add(ctx, others))
+}
+
+// ActivateSealKey implements rpc.Sealing.
+func (k keys) ActivateSealKey(id string) error { return sealFault(k.ring.Activate(id)) }
 
 // RetireSealKey implements rpc.Sealing.
 func (k keys) RetireSealKey(id string) error { return sealFault(k.ring.Retire(id)) }

@@ -97,13 +97,17 @@ func TestOpenKeys(t *testing.T) {
 func TestKeysRewrap(t *testing.T) {
 	_, k, st := sealedState(t, false)
 	old := k.ring.Sealer().KeyIDs()
-	if err := k.StageSealKey(t.Context()); err != nil {
+	staged, err := k.StageSealKey(t.Context())
+	if err == nil {
+		err = k.ActivateSealKey(staged)
+	}
+	if err != nil {
 		t.Fatal(err)
 	}
 	n := 0
 	for secret := range st.Secrets() {
 		n++
-		sealed, err := k.Rewrap("c", secret)
+		sealed, err := k.Rewrap("c", secret, staged)
 		if err != nil {
 			t.Fatal(err)
 		}

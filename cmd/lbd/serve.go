@@ -24,83 +24,173 @@ import (
 	tlsterm "lbd/tls"
 )
 
+// process is one lbd, from its start to its end. Its data plane may serve longer than it has its seat.
+type process struct {
+	cfg       config
+	log       *slog.Logger
+	manager   *notifier
+	sockets   *inherited
+	seat      *seat // nil: another process has it, or is to have it
+	appliance *appliance
+	door      *door
+	elders    *elders
+	successor *heir  // has this process's place; nil: nobody
+	quiet     func() // ends the pulse
+}
+
 // serve is one node's life. It returns when the node has ended as it was asked to, or could not start.
 //
-//  1. the process: open files, processors, garbage collector
-//  2. the durable state and the sealing key; a dev node on an empty directory stores its embedded configuration; the
-//     addresses of metrics and control port, so that a second lbd ends before it takes a connection
-//  3. the data plane serves the stored revision; no election is waited for
-//  4. the control socket, the control port and the metrics answer
-//  5. ready, which the service manager is told, as from then on that the node is alive; follow changes until a signal
-//  6. drain, and close in reverse
+//  1. the process: open files, processors, garbage collector; listening sockets that it was left
+//  2. another lbd that runs on the data directory makes way: see upgrade.go
+//  3. the seat: the durable state and the sealing key, the control port and the metrics: see seat.go
+//  4. the data plane serves the stored revision; no election is waited for
+//  5. the control socket, the control port and the metrics answer
+//  6. ready, which the service manager is told, as from then on that the node is alive; follow changes until a signal, or until another
+//     lbd has this one's place
+//  7. drain, and close in reverse
 func serve(ctx context.Context, cfg config) (err error) {
 	ctx, stop := signal.NotifyContext(ctx, endSignals(cfg.dev)...)
 	defer stop()
 	own := newOwnLog(cfg.logLevel, os.Stderr)
 	log := own.Logger
-	manager := openNotifier(log)
-	defer manager.close()
+	p := &process{cfg: cfg, log: log, manager: openNotifier(log), sockets: inheritFromManager(log), elders: &elders{log: log}, quiet: func() {}}
+	defer p.close()
 	prepareProcess(log)
 	limitMemory(log)
 	pace := paceCollector()
 	defer pace.close()
 
-	node, k, err := openState(ctx, cfg, log)
+	before, err := meet(p.cfg, p.sockets, log)
+	if err != nil {
+		return err
+	}
+	defer func() { before.fail(err) }()
+	if err = before.askFor(ctx, p.sockets, p.elders); err == nil {
+		p.seat, err = openSeat(ctx, &p.cfg, p.sockets, log)
+	}
+	if err == nil {
+		err = upgradeFault("seat")
+	}
 	if errors.Is(err, context.Canceled) {
 		return nil // a signal came before there was anything to serve
 	}
 	if err != nil {
 		return err
 	}
-	defer closeWith(&err, node.Close)
-	metrics, err := openMetrics(cfg.metrics)
-	if err != nil {
-		return err
-	}
-	defer metrics.close()
-	control, err := openControl(&cfg)
-	if err != nil {
-		return err
-	}
-	defer closeWith(&err, control.close)
-	control.begin(ctx, cfg, node, k, log)
+	defer closeWith(&err, p.giveUp)
 
-	a, err := newAppliance(cfg, log, node, k)
+	p.cfg.held = before != nil
+	a, err := newAppliance(p.cfg, log, p.seat.node, p.seat.keys)
 	if err != nil {
 		return err
 	}
 	defer a.close()
-	a.own, a.control = own, control
-	a.ports = slices.Concat(portsOf("the control port", control.listener), portsOf("the metrics port", metrics.listener))
-	a.backups = a.newBackupKeeper()
+	defer closeWith(&err, p.giveUp) // before the data plane
+	p.appliance = a
+	a.own, a.sockets = own, p.sockets
+	a.take(p.seat)
 	a.begin()
 	if err := a.startError(); err != nil {
 		return err
 	}
-
-	server, err := control.serve(cfg, node, k, a, log)
-	if err != nil {
+	if err := upgradeFault("published"); err != nil {
 		return err
 	}
-	defer closeWith(&err, server.Close)
-	metrics.serve(a, server, control.authority)
+	before.awaitLeader(ctx, p.seat.node)
+	if err := p.seat.serve(ctx, a); err != nil {
+		return err
+	}
+	if err := upgradeFault("serves"); err != nil {
+		return err
+	}
 
-	log.Info("the control socket takes calls", "socket", cfg.socket)
-	fmt.Fprintf(os.Stderr, "lbd ready revision=%d\n", a.current.revision)
-	manager.ready(a.Progress())
-	a.advise()
-	defer a.pulseFor(manager, ctx.Done())()
-	var keeper sync.WaitGroup
-	keeper.Go(func() { a.newHealthKeeper().run(ctx) })
-	keeper.Go(func() { a.backups.run(ctx) })
-	a.run(ctx)
-	keeper.Wait()
-	manager.stopping()
+	p.ready(ctx, before)
+	handedOver := p.follow(ctx)
+	p.door.close()
+	if !handedOver {
+		p.manager.stopping(a.leaveMax())
+	}
 	again, ignore := signal.NotifyContext(context.Background(), endSignals(cfg.dev)...)
 	defer ignore()
 	stop()
-	a.drain(again)
+	a.leave(again, handedOver)
 	return nil
+}
+
+// ready says that this process serves, to all who wait for it.
+func (p *process) ready(ctx context.Context, before *predecessor) {
+	p.manager = before.notifier(p.manager, p.log)
+	p.door = openDoor(p.cfg.dataDir, p.log, p.card, p.unfit)
+	before.serves(p.elders)
+	p.appliance.server.BeginAccepting()
+	fmt.Fprintf(os.Stderr, "lbd ready revision=%d\n", p.appliance.current.revision)
+	p.cfg.background.ready()
+	p.manager.ready(p.appliance.Progress())
+	p.sockets.settle()
+	p.appliance.advise()
+	p.quiet = p.appliance.pulseFor(p.manager, ctx.Done())
+}
+
+// follow follows changes, until ctx ends, or until another process has this one's place: then it returns true.
+func (p *process) follow(ctx context.Context) (handedOver bool) {
+	end := p.run(ctx)
+	defer func() { end() }()
+	for {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-p.removed():
+			p.forget(ctx)
+			return false
+		case h := <-p.door.knocked():
+			switch {
+			case p.giveWay(ctx, h):
+				return true
+			case p.seat == nil:
+				p.takeBack(ctx, end)
+				end = p.run(ctx)
+			}
+		}
+	}
+}
+
+// run has the appliance run until ctx ends or the function that it returns is called, which waits for it.
+func (p *process) run(ctx context.Context) (end func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var running sync.WaitGroup
+	running.Go(func() { p.appliance.run(ctx) })
+	return func() {
+		cancel()
+		running.Wait()
+	}
+}
+
+// giveUp gives the seat up, if this process has it.
+func (p *process) giveUp() error {
+	s := p.seat
+	if p.seat = nil; s == nil {
+		return nil
+	}
+	return s.close()
+}
+
+// close is the last thing that this process does.
+func (p *process) close() {
+	p.quiet()
+	p.manager.close()
+	p.sockets.close()
+	p.elders.close()
+	if p.successor != nil {
+		p.successor.close()
+	}
+}
+
+// card is what this process says of itself to one that is to take its place.
+func (p *process) card() *processCard {
+	c := p.cfg.thisProcess()
+	c.Gate = p.appliance.node.State().Gate()
+	c.Notify, c.Watchdog = p.manager.address()
+	return c
 }
 
 // endSignals are those that end a node. SIGHUP asks a service to read its files again: there is nothing to read, and so it is ignored; a dev
@@ -136,23 +226,29 @@ func prepareProcess(log *slog.Logger) {
 	}
 }
 
-// openState opens what is kept on disk and joins it to Raft.
-func openState(ctx context.Context, cfg config, log *slog.Logger) (*cluster.Node, keys, error) {
-	node, err := cluster.Open(cluster.Config{Dir: cfg.dataDir, Node: cfg.node, Logger: log})
+// openState opens what is kept on disk.
+func openState(ctx context.Context, cfg config, from cluster.Config, log *slog.Logger) (*cluster.Node, keys, error) {
+	node, err := cluster.Open(from)
 	if err != nil {
 		return nil, keys{}, err
 	}
 	k, err := openKeys(ctx, cfg, node.State(), log)
-	if err == nil {
-		err = node.Start()
-	}
-	if err == nil && cfg.dev && node.State().Revision() == 0 {
-		err = beginDev(ctx, node, k)
+	if err == nil && from.Network == nil && hasOthers(node.State()) {
+		err = errors.New("this node has others beside it, and needs a control port by which they reach it: give --control HOST:PORT")
 	}
 	if err != nil {
 		return nil, keys{}, errors.Join(err, node.Close())
 	}
 	return node, k, nil
+}
+
+// startState joins it to Raft. A dev node on an empty directory that is alone stores its embedded configuration.
+func startState(ctx context.Context, cfg config, alone bool, node *cluster.Node, k keys) error {
+	err := node.Start()
+	if err == nil && cfg.dev && alone && node.State().Revision() == 0 {
+		err = beginDev(ctx, node, k)
+	}
+	return err
 }
 
 func newAppliance(cfg config, log *slog.Logger, node *cluster.Node, k keys) (*appliance, error) {
@@ -174,6 +270,8 @@ func newAppliance(cfg config, log *slog.Logger, node *cluster.Node, k keys) (*ap
 		cfg: cfg, log: log, node: node, keys: k,
 		engine:       engine,
 		access:       access,
+		overlay:      openOverlay(cfg.dataDir, log),
+		traffic:      newTraffic(),
 		certificates: certificates,
 		terminator:   terminator,
 		resolver:     newResolver(log),
@@ -183,13 +281,17 @@ func newAppliance(cfg config, log *slog.Logger, node *cluster.Node, k keys) (*ap
 		refused:      map[state.Key]rpc.Refusal{},
 		choice:       choice,
 		started:      time.Now(),
+		keyless:      map[string]bool{},
+		rekeyed:      make(chan struct{}, 1),
 		pulse:        make(chan struct{}),
 		events:       newEvents(cfg.node),
 		publishTimes: newPublishTimes(),
 	}
+	a.fellows = newFellows(a.events)
 	a.registry = a.newRegistry()
 	a.server = lb.NewServer(lb.Options{
-		Engine: engine, Terminator: terminator, Logger: log, AccessLog: access.recorder(), Node: cfg.node, OnEvent: a.tellTraffic,
+		Engine: engine, Terminator: terminator, Logger: log, AccessLog: access.recorder(), Node: cfg.node, OnEvent: a.tellTraffic, Held: cfg.held,
+		Inherit: func(listener, address string) []*loop.Descriptor { return a.sockets.find(listener, address) },
 	})
 	saved, err := readHealth(cfg.dataDir)
 	if err != nil {
@@ -227,16 +329,6 @@ func (a *appliance) advise() {
 	}
 	if len(a.current.listeners) == 0 {
 		a.log.Info("nothing is served yet: apply a document, for example `lbctl init --name web --backend HOST:PORT | lbctl apply -f - --wait`", "socket", a.cfg.socket)
-	}
-}
-
-// drain lets requests end, for as long as the configuration grants, and gives up on them at the second signal.
-func (a *appliance) drain(again context.Context) {
-	a.observation.set(rpc.Progress{Revision: a.current.revision})
-	ctx, cancel := context.WithTimeout(again, a.cfg.grace)
-	defer cancel()
-	if err := a.server.Drain(ctx); err != nil && a.cfg.grace > 0 {
-		a.log.Warn("requests were cut off", "err", err)
 	}
 }
 

@@ -17,6 +17,13 @@ type ListenOptions struct {
 	// ConnectionsMax bounds the open connections of this listener over all
 	// loops; 0 means no bound.
 	ConnectionsMax int
+	// Inherited are sockets that listen already, to be accepted on in place of
+	// ones that Listen binds, which then changes nothing of where they are bound.
+	// They may be fewer than the loops or more. Listen duplicates them: they stay
+	// the caller's.
+	Inherited []*Descriptor
+	// Held leaves connections in the kernel's queue until Begin is called.
+	Held bool
 	// Refused, if set, is called for each connection that gets no handler, on
 	// the loop's goroutine: it must be quick and not panic.
 	Refused func(reason string)
@@ -40,6 +47,8 @@ type acceptor interface {
 	addr() net.Addr
 	limit() *atomic.Int64
 	deferAccept(d time.Duration) error
+	descriptors() ([]*Descriptor, error)
+	begin()
 	close()
 }
 
@@ -71,9 +80,20 @@ func (l *Listener) SetConnectionsMax(n int) { l.max.Store(int64(n)) }
 // the epoll engine can; elsewhere the error is ErrNoDefer.
 func (l *Listener) SetDeferAccept(d time.Duration) error { return l.on.deferAccept(d) }
 
+// Begin begins to accept, where ListenOptions.Held has kept the listener from it. What
+// waits is then served. A listener that is closed before that accepts nothing.
+func (l *Listener) Begin() { l.on.begin() }
+
+// Descriptors are duplicates of the listener's sockets, each once, for another
+// process or engine to accept on; the listener goes on. Once that other one has them,
+// Close loses nobody: who connects from then on is the other's. The caller closes
+// them. After Close there are none.
+func (l *Listener) Descriptors() ([]*Descriptor, error) { return l.on.descriptors() }
+
 // Close stops accepting, after the connections that the kernel has completed;
-// open ones live on. When it returns the address is free; for that it waits for
-// every loop, also a stalled one. It must not be called from a task.
+// open ones live on. When it returns the address is free, unless another process or
+// a Descriptor has the socket, too; for that it waits for every loop, also a stalled
+// one. It must not be called from a task.
 func (l *Listener) Close() error {
 	l.on.close()
 	return nil

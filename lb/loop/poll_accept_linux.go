@@ -12,8 +12,10 @@ type listenSocket struct {
 	listener *pollListener
 	loop     *pollLoop
 	fd       int
+	queue    int           // which of its listener's sockets in the kernel this is a descriptor of
 	done     chan struct{} // closed when the socket is
 	lent     bool          // a duplicate that loop serves for a stalled one
+	shared   bool          // other loops have a descriptor of the same socket: one of them is woken
 
 	// The rest belongs to loop.
 	serving bool
@@ -25,7 +27,7 @@ type listenSocket struct {
 
 // serve begins to accept.
 func (l *pollLoop) serve(s *listenSocket) {
-	slot, err := l.register(s.fd, unix.EPOLLIN, s)
+	slot, err := l.register(s.fd, s.events(), s)
 	if err != nil {
 		l.engine.log.Error("listening socket cannot be served", "loop", l.index, "error", err)
 	}
@@ -33,6 +35,15 @@ func (l *pollLoop) serve(s *listenSocket) {
 	if err != nil || l.closing {
 		s.close(l)
 	}
+}
+
+// events are what the loop wants to know of the socket. Loops that share it would all
+// wake for each connection.
+func (s *listenSocket) events() uint32 {
+	if s.shared {
+		return unix.EPOLLIN | unix.EPOLLEXCLUSIVE
+	}
+	return unix.EPOLLIN
 }
 
 // event accepts a batch. It begins with one connection, the usual case, which
@@ -63,8 +74,7 @@ func (s *listenSocket) accept(l *pollLoop) bool {
 	case unix.EMFILE, unix.ENFILE, unix.ENOBUFS, unix.ENOMEM:
 		l.acceptErrors.Add(1)
 		s.listener.refuse(RefusedOpenFiles)
-		s.listen(l, 0)
-		l.wheel.arm(&s.timer, l.now+instant(acceptBackoff))
+		s.pause(l)
 		return false
 	default: // an error of that one connection
 		l.acceptErrors.Add(1)
@@ -101,15 +111,21 @@ func (l *pollLoop) start(fd int, remote netip.AddrPort, ln *pollListener) {
 	l.handle(c, ln.opts.Handler, ln.opts.Heavy, true)
 }
 
-// listen sets the events that the loop gets of the socket.
-func (s *listenSocket) listen(l *pollLoop, events uint32) {
-	ev := unix.EpollEvent{Events: events, Fd: int32(s.slot), Pad: int32(l.slots[s.slot].generation)}
-	// The set holds the socket, so this cannot fail.
-	_ = unix.EpollCtl(l.epoll, unix.EPOLL_CTL_MOD, s.fd, &ev)
+// pause ends accepting for a while. The socket leaves the set for it: events of one
+// that loops share cannot be changed.
+func (s *listenSocket) pause(l *pollLoop) {
+	_ = unix.EpollCtl(l.epoll, unix.EPOLL_CTL_DEL, s.fd, nil) // it is in the set, or has been taken out by the last of a batch
+	l.wheel.arm(&s.timer, l.now+instant(acceptBackoff))
 }
 
-// expire ends the pause.
-func (s *listenSocket) expire(instant) { s.listen(s.loop, unix.EPOLLIN) }
+// expire ends the pause, or prolongs it where the kernel has no memory.
+func (s *listenSocket) expire(now instant) {
+	l := s.loop
+	ev := unix.EpollEvent{Events: s.events(), Fd: int32(s.slot), Pad: int32(l.slots[s.slot].generation)}
+	if err := unix.EpollCtl(l.epoll, unix.EPOLL_CTL_ADD, s.fd, &ev); err != nil {
+		l.wheel.arm(&s.timer, now+instant(acceptBackoff))
+	}
+}
 
 // close serves what is in the kernel's queue, which closing would reset, and
 // closes. It is called on the loop, once or more.

@@ -83,6 +83,11 @@ func (e *pollEngine) close() {
 	e.closing.Do(func() {
 		e.mu.Lock()
 		e.closed = true
+		for ln := range e.listeners {
+			if ln.closeHeldLocked() {
+				delete(e.listeners, ln)
+			}
+		}
 		e.mu.Unlock()
 		e.watch.stop()
 		for _, l := range e.loops {
@@ -137,7 +142,13 @@ func (e *pollEngine) homeFor(l *pollLoop) *pollLoop {
 
 func (e *pollEngine) listen(addr *net.TCPAddr, opts ListenOptions) (acceptor, error) {
 	ln := &pollListener{admission: newAdmission(opts), engine: e, sockets: map[*listenSocket]struct{}{}}
-	if err := ln.bind(addr); err != nil {
+	var err error
+	if len(opts.Inherited) > 0 {
+		err = ln.adopt(opts.Inherited)
+	} else {
+		err = ln.bind(addr)
+	}
+	if err != nil {
 		return nil, err
 	}
 	e.mu.Lock()
@@ -147,8 +158,8 @@ func (e *pollEngine) listen(addr *net.TCPAddr, opts ListenOptions) (acceptor, er
 		return nil, ErrClosed
 	}
 	e.listeners[ln] = struct{}{}
-	for _, s := range ln.open() {
-		s.loop.post(func() { s.loop.serve(s) })
+	if !opts.Held {
+		ln.beginLocked()
 	}
 	return ln, nil
 }

@@ -19,6 +19,7 @@ type pollListener struct {
 	*admission
 	engine *pollEngine
 	local  net.Addr
+	begun  bool // the loops have the sockets; the engine's lock is for it
 
 	mu      sync.Mutex
 	closed  bool
@@ -39,16 +40,74 @@ func (ln *pollListener) bind(addr *net.TCPAddr) error {
 	ln.local = socketAddr(first)
 	bound := *ln.local.(*net.TCPAddr)
 	bound.Zone = addr.Zone
-	ln.add(ln.engine.loops[0], first)
-	for _, l := range ln.engine.loops[1:] {
+	ln.add(ln.engine.loops[0], first, 0)
+	for i, l := range ln.engine.loops[1:] {
 		fd, err := bindNext(&bound, first)
 		if err != nil {
 			ln.closeUnserved()
 			return err
 		}
-		ln.add(l, fd)
+		ln.add(l, fd, i+1)
 	}
 	return nil
+}
+
+// adopt takes sockets that others have bound, so that each of them and each loop has
+// its part: what waits in one that no loop has would wait for ever. A loop without a
+// socket of its own shares one. Another would have to be bound, and for that this
+// process may lack the right: it may be another user's port, or one below 1024.
+func (ln *pollListener) adopt(from []*Descriptor) error {
+	loops := ln.engine.loops
+	for i := range max(len(from), len(loops)) {
+		queue := i % len(from)
+		d, err := duplicate(from[queue].fd)
+		if err == nil {
+			ln.add(loops[i%len(loops)], d.fd, queue).shared = queue+len(from) < len(loops)
+			err = prepare(d.fd)
+		}
+		if err != nil {
+			ln.closeUnserved()
+			return err
+		}
+	}
+	ln.local = from[0].Addr()
+	return nil
+}
+
+// prepare gives a socket that others have made what bindFirst's has.
+func prepare(fd int) error {
+	if err := unix.SetNonblock(fd, true); err != nil {
+		return os.NewSyscallError("fcntl", err)
+	}
+	if err := unix.Listen(fd, listenBacklog); err != nil { // again: the queue's length
+		return os.NewSyscallError("listen", err)
+	}
+	if err := tune(fd); err != nil && !errors.Is(err, unix.ENOPROTOOPT) { // MPTCP's, as package net makes them, lack TCP_USER_TIMEOUT
+		return err
+	}
+	return nil
+}
+
+// descriptors duplicates each socket once, though loops may share it.
+func (ln *pollListener) descriptors() ([]*Descriptor, error) {
+	ln.mu.Lock()
+	defer ln.mu.Unlock()
+	queues := map[int]int{} // and a descriptor that stays open while mu is held
+	for s := range ln.sockets {
+		queues[s.queue] = s.fd
+	}
+	var all []*Descriptor
+	for _, queue := range slices.Sorted(maps.Keys(queues)) {
+		d, err := duplicate(queues[queue])
+		if err != nil {
+			for _, made := range all {
+				_ = made.Close()
+			}
+			return nil, err
+		}
+		all = append(all, d)
+	}
+	return all, nil
 }
 
 // deferAccept is for all sockets alike; those that stalled loops lend share it.
@@ -64,8 +123,8 @@ func (ln *pollListener) deferAccept(d time.Duration) error {
 	return nil
 }
 
-func (ln *pollListener) add(l *pollLoop, fd int) *listenSocket {
-	s := &listenSocket{listener: ln, loop: l, fd: fd, done: make(chan struct{}), batch: 1}
+func (ln *pollListener) add(l *pollLoop, fd, queue int) *listenSocket {
+	s := &listenSocket{listener: ln, loop: l, fd: fd, queue: queue, done: make(chan struct{}), batch: 1}
 	s.timer.target = s
 	ln.sockets[s] = struct{}{}
 	return s
@@ -85,8 +144,50 @@ func (ln *pollListener) closeUnserved() {
 	}
 }
 
+// begin gives the sockets to the loops.
+func (ln *pollListener) begin() {
+	ln.engine.mu.Lock()
+	defer ln.engine.mu.Unlock()
+	if !ln.engine.closed {
+		ln.beginLocked()
+	}
+}
+
+func (ln *pollListener) beginLocked() {
+	if ln.begun {
+		return
+	}
+	ln.begun = true
+	for _, s := range ln.open() {
+		s.loop.post(func() { s.loop.serve(s) })
+	}
+}
+
+// closeHeldLocked closes the sockets where no loop has got them; else it returns false.
+func (ln *pollListener) closeHeldLocked() bool {
+	if ln.begun {
+		return false
+	}
+	ln.begun = true
+	ln.mu.Lock()
+	defer ln.mu.Unlock()
+	ln.closed = true
+	ln.closeUnserved()
+	clear(ln.sockets)
+	return true
+}
+
 // close has every loop close its socket and waits for it.
 func (ln *pollListener) close() {
+	ln.engine.mu.Lock()
+	held := ln.closeHeldLocked()
+	if held {
+		delete(ln.engine.listeners, ln)
+	}
+	ln.engine.mu.Unlock()
+	if held {
+		return
+	}
 	ln.mu.Lock()
 	ln.closed = true
 	ln.mu.Unlock()
@@ -116,7 +217,7 @@ func (s *listenSocket) lend(borrower *pollLoop) *listenSocket {
 	if err != nil {
 		return nil
 	}
-	lent := ln.add(borrower, fd)
+	lent := ln.add(borrower, fd, s.queue)
 	lent.lent = true
 	if !borrower.post(func() { borrower.serve(lent) }) {
 		closeFD(fd)

@@ -106,13 +106,6 @@ func hostOrder(port uint16) uint16 {
 	return binary.BigEndian.Uint16(b[:])
 }
 
-func zoneName(index uint32) string {
-	if ifi, err := net.InterfaceByIndex(int(index)); err == nil {
-		return ifi.Name
-	}
-	return ""
-}
-
 func sockaddr(a netip.AddrPort) (family int, sa unix.Sockaddr) {
 	ip := a.Addr()
 	if ip.Is4() || ip.Is4In6() {
@@ -127,23 +120,10 @@ func sockaddr(a netip.AddrPort) (family int, sa unix.Sockaddr) {
 	return unix.AF_INET6, s
 }
 
-func socketAddr(fd int) *net.TCPAddr {
-	switch sa, _ := unix.Getsockname(fd); sa := sa.(type) {
-	case *unix.SockaddrInet4:
-		return net.TCPAddrFromAddrPort(netip.AddrPortFrom(netip.AddrFrom4(sa.Addr), uint16(sa.Port)))
-	case *unix.SockaddrInet6:
-		ip := netip.AddrFrom16(sa.Addr)
-		if sa.ZoneId != 0 {
-			ip = ip.WithZone(zoneName(sa.ZoneId))
-		}
-		return net.TCPAddrFromAddrPort(netip.AddrPortFrom(ip.Unmap(), uint16(sa.Port)))
-	}
-	return &net.TCPAddr{}
-}
-
 // tune sets what every connection has. Accepted sockets inherit all of it from
 // the listening one, so a new connection costs no call here.
 func tune(fd int) error {
+	var lacks error
 	for _, o := range [...]struct{ level, name, value int }{
 		{unix.IPPROTO_TCP, unix.TCP_NODELAY, 1},
 		{unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1},
@@ -152,11 +132,15 @@ func tune(fd int) error {
 		{unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(userTimeout / time.Millisecond)},
 		{unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, unsentMax},
 	} {
-		if err := unix.SetsockoptInt(fd, o.level, o.name, o.value); err != nil {
+		switch err := unix.SetsockoptInt(fd, o.level, o.name, o.value); err {
+		case nil:
+		case unix.ENOPROTOOPT:
+			lacks = os.NewSyscallError("setsockopt", err)
+		default:
 			return os.NewSyscallError("setsockopt", err)
 		}
 	}
-	return nil
+	return lacks
 }
 
 // connect begins a connection; EINPROGRESS comes with a valid socket.

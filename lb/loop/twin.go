@@ -123,23 +123,25 @@ func (e *twinEngine) leastLoaded() *twinLoop {
 }
 
 func (e *twinEngine) listen(addr *net.TCPAddr, opts ListenOptions) (acceptor, error) {
-	network := "tcp"
-	if addr.IP.To4() != nil {
-		network = "tcp4"
+	l := &twinListener{admission: newAdmission(opts), engine: e}
+	var err error
+	if len(opts.Inherited) > 0 {
+		err = l.adopt(opts.Inherited)
+	} else {
+		err = l.bind(addr)
 	}
-	ln, err := (&net.ListenConfig{KeepAliveConfig: twinKeepAlive}).Listen(e.ctx, network, addr.String())
 	if err != nil {
-		return nil, describeInUse(err, addr.Port)
+		return nil, err
 	}
-	l := &twinListener{admission: newAdmission(opts), engine: e, ln: ln, done: make(chan struct{})}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.closed {
-		ln.Close()
+		l.closeSockets()
 		return nil, ErrClosed
 	}
 	e.listeners[l] = struct{}{}
-	e.group.Add(1)
-	go l.serve()
+	if !opts.Held {
+		l.beginLocked()
+	}
 	return l, nil
 }

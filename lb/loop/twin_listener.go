@@ -2,6 +2,7 @@ package loop
 
 import (
 	"net"
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -10,14 +11,65 @@ var twinKeepAlive = net.KeepAliveConfig{Enable: true, Idle: keepAliveIdle, Inter
 
 type twinListener struct {
 	*admission
-	engine *twinEngine
-	ln     net.Listener
-	done   chan struct{} // closed when serve has returned
-	closed atomic.Bool
+	engine  *twinEngine
+	sockets []net.Listener // one, but for inherited ones
+	serving sync.WaitGroup // a goroutine for each socket
+	closed  atomic.Bool
+	begun   bool // the engine's lock is for it
 }
 
-func (l *twinListener) addr() net.Addr       { return l.ln.Addr() }
+func (l *twinListener) addr() net.Addr       { return l.sockets[0].Addr() }
 func (l *twinListener) limit() *atomic.Int64 { return &l.max }
+
+func (l *twinListener) bind(addr *net.TCPAddr) error {
+	network := "tcp"
+	if addr.IP.To4() != nil {
+		network = "tcp4"
+	}
+	ln, err := (&net.ListenConfig{KeepAliveConfig: twinKeepAlive}).Listen(l.engine.ctx, network, addr.String())
+	if err != nil {
+		return describeInUse(err, addr.Port)
+	}
+	l.sockets = []net.Listener{ln}
+	return nil
+}
+
+// adopt takes sockets that others have bound.
+func (l *twinListener) adopt(from []*Descriptor) error {
+	for _, d := range from {
+		ln, err := d.Listener()
+		if err != nil {
+			l.closeSockets()
+			return err
+		}
+		l.sockets = append(l.sockets, ln)
+	}
+	return nil
+}
+
+func (l *twinListener) closeSockets() {
+	for _, ln := range l.sockets {
+		_ = ln.Close()
+	}
+}
+
+func (l *twinListener) descriptors() ([]*Descriptor, error) {
+	var all []*Descriptor
+	for _, ln := range l.sockets {
+		d, err := DescriptorOf(ln)
+		if err != nil {
+			for _, made := range all {
+				_ = made.Close()
+			}
+			if l.closed.Load() {
+				err = nil
+			}
+			return nil, err
+		}
+		all = append(all, d)
+	}
+	return all, nil
+}
 
 func (l *twinListener) deferAccept(d time.Duration) error {
 	if d == 0 {
@@ -27,21 +79,41 @@ func (l *twinListener) deferAccept(d time.Duration) error {
 }
 
 func (l *twinListener) close() {
-	if !l.closed.Swap(true) {
-		l.ln.Close()
-		l.engine.mu.Lock()
-		delete(l.engine.listeners, l)
-		l.engine.mu.Unlock()
+	l.engine.mu.Lock()
+	first := !l.closed.Swap(true)
+	delete(l.engine.listeners, l)
+	l.engine.mu.Unlock()
+	if first {
+		l.closeSockets()
 	}
-	<-l.done
+	l.serving.Wait()
 }
 
-// serve accepts until the listener closes.
-func (l *twinListener) serve() {
+// begin starts to accept.
+func (l *twinListener) begin() {
+	l.engine.mu.Lock()
+	defer l.engine.mu.Unlock()
+	if !l.engine.closed && !l.closed.Load() {
+		l.beginLocked()
+	}
+}
+
+func (l *twinListener) beginLocked() {
+	if l.begun {
+		return
+	}
+	l.begun = true
+	for _, ln := range l.sockets {
+		l.engine.group.Add(1)
+		l.serving.Go(func() { l.serve(ln) })
+	}
+}
+
+// serve accepts on a socket until the listener closes.
+func (l *twinListener) serve(ln net.Listener) {
 	defer l.engine.group.Done()
-	defer close(l.done)
 	for {
-		nc, err := l.ln.Accept()
+		nc, err := ln.Accept()
 		switch {
 		case err == nil:
 			l.handle(nc)

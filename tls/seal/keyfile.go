@@ -1,6 +1,7 @@
 package seal
 
 import (
+	"context"
 	"crypto/rand"
 	"encoding/base64"
 	"encoding/hex"
@@ -179,4 +180,21 @@ func syncDir(dir string) error {
 	}
 	defer d.Close()
 	return d.Sync()
+}
+
+// Import puts another node's keys, the content of a key file, where a source of files keeps them: as they are where there is none yet, else
+// behind those that are there.
+func Import(ctx context.Context, source Source, text []byte) error {
+	others, err := ParseKeys(text)
+	if err != nil {
+		return err
+	}
+	if err := writeKeyFile(source.what, text, os.Link); !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	ring, err := OpenRing(ctx, source, false)
+	if err != nil {
+		return err
+	}
+	return ring.Add(ctx, others)
 }

@@ -24,6 +24,16 @@ func fileRing(t *testing.T) (*Ring, string) {
 	return ring, path
 }
 
+// rotate makes a new key the active one.
+func rotate(t *testing.T, ring *Ring) error {
+	t.Helper()
+	id, err := ring.Stage(t.Context())
+	if err != nil {
+		return err
+	}
+	return ring.Activate(id)
+}
+
 func TestRewrapChangesTheWrapAlone(t *testing.T) {
 	old, next := bytes.Repeat([]byte{1}, keyBytes), bytes.Repeat([]byte{2}, keyBytes)
 	before := sealer(t, old)
@@ -71,8 +81,15 @@ func TestStageAndRetire(t *testing.T) {
 	ring, path := fileRing(t)
 	first := ring.Sealer().KeyID()
 	blob := ring.Sealer().Seal(binding, secret)
-	if err := ring.Stage(t.Context()); err != nil {
+	staged, err := ring.Stage(t.Context())
+	if ids := ring.Sealer().KeyIDs(); err != nil || len(ids) != 2 || ids[0] != first || ids[1] != staged {
+		t.Fatalf("staged %s, %v: keys %v after %s", staged, err, ids, first)
+	}
+	if err := ring.Activate(staged); err != nil {
 		t.Fatal(err)
+	}
+	if err := ring.Activate("0000000000000000"); err == nil {
+		t.Error("a key that is not there is active")
 	}
 	second := ring.Sealer().KeyID()
 	if ids := ring.Sealer().KeyIDs(); len(ids) != 2 || ids[0] == first || ids[1] != first {
@@ -101,7 +118,6 @@ func TestStageAndRetire(t *testing.T) {
 	if err := ring.Retire("0000000000000000"); err == nil {
 		t.Error("a key that is not there is retired")
 	}
-	var err error
 	if blob, err = ring.Sealer().Rewrap(binding, blob); err != nil {
 		t.Fatal(err)
 	}
@@ -128,7 +144,7 @@ func TestStageKeepsWhatSomebodyWrote(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := ring.Sealer().KeyIDs()
-	if err := ring.Stage(t.Context()); err == nil || !strings.Contains(err.Error(), "has changed since lbd read it") {
+	if _, err := ring.Stage(t.Context()); err == nil || !strings.Contains(err.Error(), "has changed since lbd read it") {
 		t.Errorf("stage: %v", err)
 	}
 	if now, _ := os.ReadFile(path); !bytes.Equal(now, text) || fmt.Sprint(ring.Sealer().KeyIDs()) != fmt.Sprint(before) {
@@ -136,14 +152,49 @@ func TestStageKeepsWhatSomebodyWrote(t *testing.T) {
 	}
 }
 
-func TestKeysAreFew(t *testing.T) {
-	ring, _ := fileRing(t)
-	for range keysMax - 1 {
-		if err := ring.Stage(t.Context()); err != nil {
+// TestAdd: what another node has comes in behind what is here, once; a source that lbd cannot write has to have it.
+func TestAdd(t *testing.T) {
+	ring, path := fileRing(t)
+	other, otherPath := fileRing(t)
+	mine, theirs := ring.Sealer().KeyID(), other.Sealer().KeyID()
+	for range 2 {
+		if err := ring.Add(t.Context(), other.Sealer()); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := ring.Stage(t.Context()); err == nil || !strings.Contains(err.Error(), "retire one first") {
+	for _, ids := range [][]string{ring.Sealer().KeyIDs(), func() []string { s, _ := Load(path); return s.KeyIDs() }()} {
+		if len(ids) != 2 || ids[0] != mine || ids[1] != theirs {
+			t.Errorf("keys %v", ids)
+		}
+	}
+	t.Setenv("CREDENTIALS_DIRECTORY", filepath.Dir(otherPath))
+	source, err := ParseSource("credential:seal.key", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	fixed, err := OpenRing(t.Context(), source, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := fixed.Add(t.Context(), ring.Sealer()); !errors.Is(err, ErrNotWritable) || !strings.Contains(err.Error(), mine) {
+		t.Errorf("add to a credential that lacks it: %v", err)
+	}
+	if err := other.Add(t.Context(), ring.Sealer()); err != nil { // the operator brings it
+		t.Fatal(err)
+	}
+	if err := fixed.Add(t.Context(), ring.Sealer()); err != nil || len(fixed.Sealer().KeyIDs()) != 2 {
+		t.Errorf("add to a credential that has it by now: %v", err)
+	}
+}
+
+func TestKeysAreFew(t *testing.T) {
+	ring, _ := fileRing(t)
+	for range keysMax - 1 {
+		if _, err := ring.Stage(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := ring.Stage(t.Context()); err == nil || !strings.Contains(err.Error(), "retire one first") {
 		t.Errorf("one too many: %v", err)
 	}
 	if _, err := NewSealer(testKey, testKey); err == nil {
@@ -182,7 +233,7 @@ func TestCommandAndCredential(t *testing.T) {
 			continue
 		}
 		before := ring.Sealer().KeyID()
-		if err := ring.Stage(t.Context()); !errors.Is(err, ErrNotWritable) || !strings.Contains(err.Error(), "make a new key its first line (`lbctl cluster seal-key new`)") {
+		if _, err := ring.Stage(t.Context()); !errors.Is(err, ErrNotWritable) || !strings.Contains(err.Error(), "make a new key its first line (`lbctl cluster seal-key new`)") {
 			t.Errorf("%s: stage: %v", text, err)
 		}
 		// The operator brings a new key, and leaves the old one out by mistake: it stays in use as long as the node runs.
@@ -194,7 +245,7 @@ func TestCommandAndCredential(t *testing.T) {
 		if err := os.WriteFile(file, line, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if err := ring.Stage(t.Context()); err != nil {
+		if err := rotate(t, ring); err != nil {
 			t.Fatal(err)
 		}
 		if ids := ring.Sealer().KeyIDs(); len(ids) != 2 || ids[1] != before {

@@ -14,6 +14,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -88,6 +89,19 @@ func (s *Sealer) KeyIDs() []string {
 		ids[i] = hex.EncodeToString(k.id[:])
 	}
 	return ids
+}
+
+// Under is the sealer with another one of its keys as the active one.
+func (s *Sealer) Under(id string) (*Sealer, error) {
+	at := slices.Index(s.KeyIDs(), id)
+	switch {
+	case at < 0:
+		return nil, fmt.Errorf("%w: %s; this node has %s", ErrUnknownKey, id, strings.Join(s.KeyIDs(), ", "))
+	case at == 0:
+		return s, nil
+	}
+	keys := slices.Delete(slices.Clone(s.keys), at, at+1)
+	return &Sealer{keys: slices.Insert(keys, 0, s.keys[at])}, nil
 }
 
 func (s *Sealer) find(id [keyIDBytes]byte) (sealingKey, bool) {

@@ -22,6 +22,63 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// Answered is which node of the cluster answers a method.
+type Answered int32
+
+const (
+	Answered_ANSWERED_UNSPECIFIED Answered = 0
+	// The one that is called: it is about that node, or gathered by it from all.
+	Answered_ANSWERED_NODE Answered = 1
+	// The one that is called, from the replicated state, once it has everything that was acknowledged before the call. Without a leader it
+	// answers from what it has, and says so (response header "lbd-stale").
+	Answered_ANSWERED_STATE Answered = 2
+	// The leader: other nodes pass the call on to it, with the caller's credential.
+	Answered_ANSWERED_LEADER Answered = 3
+)
+
+// Enum value maps for Answered.
+var (
+	Answered_name = map[int32]string{
+		0: "ANSWERED_UNSPECIFIED",
+		1: "ANSWERED_NODE",
+		2: "ANSWERED_STATE",
+		3: "ANSWERED_LEADER",
+	}
+	Answered_value = map[string]int32{
+		"ANSWERED_UNSPECIFIED": 0,
+		"ANSWERED_NODE":        1,
+		"ANSWERED_STATE":       2,
+		"ANSWERED_LEADER":      3,
+	}
+)
+
+func (x Answered) Enum() *Answered {
+	p := new(Answered)
+	*p = x
+	return p
+}
+
+func (x Answered) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Answered) Descriptor() protoreflect.EnumDescriptor {
+	return file_lbd_v1_access_proto_enumTypes[0].Descriptor()
+}
+
+func (Answered) Type() protoreflect.EnumType {
+	return &file_lbd_v1_access_proto_enumTypes[0]
+}
+
+func (x Answered) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Answered.Descriptor instead.
+func (Answered) EnumDescriptor() ([]byte, []int) {
+	return file_lbd_v1_access_proto_rawDescGZIP(), []int{0}
+}
+
 // Role is what a caller may do. Each may do what those before it may.
 type Role int32
 
@@ -66,11 +123,11 @@ func (x Role) String() string {
 }
 
 func (Role) Descriptor() protoreflect.EnumDescriptor {
-	return file_lbd_v1_access_proto_enumTypes[0].Descriptor()
+	return file_lbd_v1_access_proto_enumTypes[1].Descriptor()
 }
 
 func (Role) Type() protoreflect.EnumType {
-	return &file_lbd_v1_access_proto_enumTypes[0]
+	return &file_lbd_v1_access_proto_enumTypes[1]
 }
 
 func (x Role) Number() protoreflect.EnumNumber {
@@ -79,7 +136,7 @@ func (x Role) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Role.Descriptor instead.
 func (Role) EnumDescriptor() ([]byte, []int) {
-	return file_lbd_v1_access_proto_rawDescGZIP(), []int{0}
+	return file_lbd_v1_access_proto_rawDescGZIP(), []int{1}
 }
 
 // Scope is how a method treats a caller that is bound to owners.
@@ -93,6 +150,8 @@ const (
 	Scope_SCOPE_OWNER Scope = 2
 	// It concerns the whole cluster: callers that are bound to owners may not call it.
 	Scope_SCOPE_CLUSTER Scope = 3
+	// Between nodes: only a member of the cluster may call it, whatever the role.
+	Scope_SCOPE_PEER Scope = 4
 )
 
 // Enum value maps for Scope.
@@ -102,12 +161,14 @@ var (
 		1: "SCOPE_ANY",
 		2: "SCOPE_OWNER",
 		3: "SCOPE_CLUSTER",
+		4: "SCOPE_PEER",
 	}
 	Scope_value = map[string]int32{
 		"SCOPE_UNSPECIFIED": 0,
 		"SCOPE_ANY":         1,
 		"SCOPE_OWNER":       2,
 		"SCOPE_CLUSTER":     3,
+		"SCOPE_PEER":        4,
 	}
 )
 
@@ -122,11 +183,11 @@ func (x Scope) String() string {
 }
 
 func (Scope) Descriptor() protoreflect.EnumDescriptor {
-	return file_lbd_v1_access_proto_enumTypes[1].Descriptor()
+	return file_lbd_v1_access_proto_enumTypes[2].Descriptor()
 }
 
 func (Scope) Type() protoreflect.EnumType {
-	return &file_lbd_v1_access_proto_enumTypes[1]
+	return &file_lbd_v1_access_proto_enumTypes[2]
 }
 
 func (x Scope) Number() protoreflect.EnumNumber {
@@ -135,15 +196,17 @@ func (x Scope) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Scope.Descriptor instead.
 func (Scope) EnumDescriptor() ([]byte, []int) {
-	return file_lbd_v1_access_proto_rawDescGZIP(), []int{1}
+	return file_lbd_v1_access_proto_rawDescGZIP(), []int{2}
 }
 
 // Access is what a method demands of its caller.
 type Access struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The least role.
-	Role          Role  `protobuf:"varint,1,opt,name=role,proto3,enum=lbd.v1.Role" json:"role,omitempty"`
-	Scope         Scope `protobuf:"varint,2,opt,name=scope,proto3,enum=lbd.v1.Scope" json:"scope,omitempty"`
+	Role  Role  `protobuf:"varint,1,opt,name=role,proto3,enum=lbd.v1.Role" json:"role,omitempty"`
+	Scope Scope `protobuf:"varint,2,opt,name=scope,proto3,enum=lbd.v1.Scope" json:"scope,omitempty"`
+	// Which node answers.
+	Answered      Answered `protobuf:"varint,3,opt,name=answered,proto3,enum=lbd.v1.Answered" json:"answered,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -192,6 +255,13 @@ func (x *Access) GetScope() Scope {
 	return Scope_SCOPE_UNSPECIFIED
 }
 
+func (x *Access) GetAnswered() Answered {
+	if x != nil {
+		return x.Answered
+	}
+	return Answered_ANSWERED_UNSPECIFIED
+}
+
 var file_lbd_v1_access_proto_extTypes = []protoimpl.ExtensionInfo{
 	{
 		ExtendedType:  (*descriptorpb.MethodOptions)(nil),
@@ -213,22 +283,30 @@ var File_lbd_v1_access_proto protoreflect.FileDescriptor
 
 const file_lbd_v1_access_proto_rawDesc = "" +
 	"\n" +
-	"\x13lbd/v1/access.proto\x12\x06lbd.v1\x1a google/protobuf/descriptor.proto\"O\n" +
+	"\x13lbd/v1/access.proto\x12\x06lbd.v1\x1a google/protobuf/descriptor.proto\"}\n" +
 	"\x06Access\x12 \n" +
 	"\x04role\x18\x01 \x01(\x0e2\f.lbd.v1.RoleR\x04role\x12#\n" +
-	"\x05scope\x18\x02 \x01(\x0e2\r.lbd.v1.ScopeR\x05scope*a\n" +
+	"\x05scope\x18\x02 \x01(\x0e2\r.lbd.v1.ScopeR\x05scope\x12,\n" +
+	"\banswered\x18\x03 \x01(\x0e2\x10.lbd.v1.AnsweredR\banswered*`\n" +
+	"\bAnswered\x12\x18\n" +
+	"\x14ANSWERED_UNSPECIFIED\x10\x00\x12\x11\n" +
+	"\rANSWERED_NODE\x10\x01\x12\x12\n" +
+	"\x0eANSWERED_STATE\x10\x02\x12\x13\n" +
+	"\x0fANSWERED_LEADER\x10\x03*a\n" +
 	"\x04Role\x12\x14\n" +
 	"\x10ROLE_UNSPECIFIED\x10\x00\x12\x0f\n" +
 	"\vROLE_VIEWER\x10\x01\x12\x11\n" +
 	"\rROLE_OPERATOR\x10\x02\x12\x0f\n" +
 	"\vROLE_EDITOR\x10\x03\x12\x0e\n" +
 	"\n" +
-	"ROLE_ADMIN\x10\x04*Q\n" +
+	"ROLE_ADMIN\x10\x04*a\n" +
 	"\x05Scope\x12\x15\n" +
 	"\x11SCOPE_UNSPECIFIED\x10\x00\x12\r\n" +
 	"\tSCOPE_ANY\x10\x01\x12\x0f\n" +
 	"\vSCOPE_OWNER\x10\x02\x12\x11\n" +
-	"\rSCOPE_CLUSTER\x10\x03:H\n" +
+	"\rSCOPE_CLUSTER\x10\x03\x12\x0e\n" +
+	"\n" +
+	"SCOPE_PEER\x10\x04:H\n" +
 	"\x06access\x12\x1e.google.protobuf.MethodOptions\x18\x8c\x8c\x03 \x01(\v2\x0e.lbd.v1.AccessR\x06accessB\x18Z\x16lbd/proto/lbd/v1;lbdv1b\x06proto3"
 
 var (
@@ -243,24 +321,26 @@ func file_lbd_v1_access_proto_rawDescGZIP() []byte {
 	return file_lbd_v1_access_proto_rawDescData
 }
 
-var file_lbd_v1_access_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
+var file_lbd_v1_access_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
 var file_lbd_v1_access_proto_msgTypes = make([]protoimpl.MessageInfo, 1)
 var file_lbd_v1_access_proto_goTypes = []any{
-	(Role)(0),                          // 0: lbd.v1.Role
-	(Scope)(0),                         // 1: lbd.v1.Scope
-	(*Access)(nil),                     // 2: lbd.v1.Access
-	(*descriptorpb.MethodOptions)(nil), // 3: google.protobuf.MethodOptions
+	(Answered)(0),                      // 0: lbd.v1.Answered
+	(Role)(0),                          // 1: lbd.v1.Role
+	(Scope)(0),                         // 2: lbd.v1.Scope
+	(*Access)(nil),                     // 3: lbd.v1.Access
+	(*descriptorpb.MethodOptions)(nil), // 4: google.protobuf.MethodOptions
 }
 var file_lbd_v1_access_proto_depIdxs = []int32{
-	0, // 0: lbd.v1.Access.role:type_name -> lbd.v1.Role
-	1, // 1: lbd.v1.Access.scope:type_name -> lbd.v1.Scope
-	3, // 2: lbd.v1.access:extendee -> google.protobuf.MethodOptions
-	2, // 3: lbd.v1.access:type_name -> lbd.v1.Access
-	4, // [4:4] is the sub-list for method output_type
-	4, // [4:4] is the sub-list for method input_type
-	3, // [3:4] is the sub-list for extension type_name
-	2, // [2:3] is the sub-list for extension extendee
-	0, // [0:2] is the sub-list for field type_name
+	1, // 0: lbd.v1.Access.role:type_name -> lbd.v1.Role
+	2, // 1: lbd.v1.Access.scope:type_name -> lbd.v1.Scope
+	0, // 2: lbd.v1.Access.answered:type_name -> lbd.v1.Answered
+	4, // 3: lbd.v1.access:extendee -> google.protobuf.MethodOptions
+	3, // 4: lbd.v1.access:type_name -> lbd.v1.Access
+	5, // [5:5] is the sub-list for method output_type
+	5, // [5:5] is the sub-list for method input_type
+	4, // [4:5] is the sub-list for extension type_name
+	3, // [3:4] is the sub-list for extension extendee
+	0, // [0:3] is the sub-list for field type_name
 }
 
 func init() { file_lbd_v1_access_proto_init() }
@@ -273,7 +353,7 @@ func file_lbd_v1_access_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_lbd_v1_access_proto_rawDesc), len(file_lbd_v1_access_proto_rawDesc)),
-			NumEnums:      2,
+			NumEnums:      3,
 			NumMessages:   1,
 			NumExtensions: 1,
 			NumServices:   0,

@@ -643,7 +643,9 @@ type ListAuditRequest struct {
 	// Absent: all that is kept.
 	Since *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=since,proto3" json:"since,omitempty"`
 	// Only refusals.
-	RefusedOnly   bool `protobuf:"varint,2,opt,name=refused_only,json=refusedOnly,proto3" json:"refused_only,omitempty"`
+	RefusedOnly bool `protobuf:"varint,2,opt,name=refused_only,json=refusedOnly,proto3" json:"refused_only,omitempty"`
+	// Only entries before this time. Absent: to now.
+	Until         *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=until,proto3" json:"until,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -690,6 +692,13 @@ func (x *ListAuditRequest) GetRefusedOnly() bool {
 		return x.RefusedOnly
 	}
 	return false
+}
+
+func (x *ListAuditRequest) GetUntil() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Until
+	}
+	return nil
 }
 
 // ListAuditResponse is one entry.
@@ -861,10 +870,11 @@ const file_lbd_v1_auth_service_proto_rawDesc = "" +
 	"expireTime\x12\x16\n" +
 	"\x06source\x18\a \x01(\tR\x06source\x12\x12\n" +
 	"\x04node\x18\b \x01(\tR\x04node\x12\x15\n" +
-	"\x06ca_pin\x18\t \x01(\tR\x05caPin\"g\n" +
+	"\x06ca_pin\x18\t \x01(\tR\x05caPin\"\x99\x01\n" +
 	"\x10ListAuditRequest\x120\n" +
 	"\x05since\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x12!\n" +
-	"\frefused_only\x18\x02 \x01(\bR\vrefusedOnly\"\x83\x02\n" +
+	"\frefused_only\x18\x02 \x01(\bR\vrefusedOnly\x120\n" +
+	"\x05until\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\"\x83\x02\n" +
 	"\x11ListAuditResponse\x12.\n" +
 	"\x04time\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12\x12\n" +
 	"\x04node\x18\x02 \x01(\tR\x04node\x12\x16\n" +
@@ -874,14 +884,19 @@ const file_lbd_v1_auth_service_proto_rawDesc = "" +
 	"\x06result\x18\x06 \x01(\tR\x06result\x12\x18\n" +
 	"\amessage\x18\a \x01(\tR\amessage\x12\x1a\n" +
 	"\brevision\x18\b \x01(\x03R\brevision\x12\x14\n" +
-	"\x05count\x18\t \x01(\x03R\x05count2\x91\x03\n" +
-	"\vAuthService\x12P\n" +
-	"\vCreateToken\x12\x1a.lbd.v1.CreateTokenRequest\x1a\x1b.lbd.v1.CreateTokenResponse\"\b\xe2\xe0\x18\x04\b\x04\x10\x03\x12M\n" +
+	"\x05count\x18\t \x01(\x03R\x05count2\x9b\x03\n" +
+	"\vAuthService\x12R\n" +
+	"\vCreateToken\x12\x1a.lbd.v1.CreateTokenRequest\x1a\x1b.lbd.v1.CreateTokenResponse\"\n" +
+	"\xe2\xe0\x18\x06\b\x04\x10\x03\x18\x03\x12O\n" +
 	"\n" +
-	"ListTokens\x12\x19.lbd.v1.ListTokensRequest\x1a\x1a.lbd.v1.ListTokensResponse\"\b\xe2\xe0\x18\x04\b\x04\x10\x03\x12P\n" +
-	"\vRevokeToken\x12\x1a.lbd.v1.RevokeTokenRequest\x1a\x1b.lbd.v1.RevokeTokenResponse\"\b\xe2\xe0\x18\x04\b\x04\x10\x03\x12A\n" +
-	"\x06WhoAmI\x12\x15.lbd.v1.WhoAmIRequest\x1a\x16.lbd.v1.WhoAmIResponse\"\b\xe2\xe0\x18\x04\b\x01\x10\x01\x12L\n" +
-	"\tListAudit\x12\x18.lbd.v1.ListAuditRequest\x1a\x19.lbd.v1.ListAuditResponse\"\b\xe2\xe0\x18\x04\b\x04\x10\x030\x01B\x18Z\x16lbd/proto/lbd/v1;lbdv1b\x06proto3"
+	"ListTokens\x12\x19.lbd.v1.ListTokensRequest\x1a\x1a.lbd.v1.ListTokensResponse\"\n" +
+	"\xe2\xe0\x18\x06\b\x04\x10\x03\x18\x02\x12R\n" +
+	"\vRevokeToken\x12\x1a.lbd.v1.RevokeTokenRequest\x1a\x1b.lbd.v1.RevokeTokenResponse\"\n" +
+	"\xe2\xe0\x18\x06\b\x04\x10\x03\x18\x03\x12C\n" +
+	"\x06WhoAmI\x12\x15.lbd.v1.WhoAmIRequest\x1a\x16.lbd.v1.WhoAmIResponse\"\n" +
+	"\xe2\xe0\x18\x06\b\x01\x10\x01\x18\x01\x12N\n" +
+	"\tListAudit\x12\x18.lbd.v1.ListAuditRequest\x1a\x19.lbd.v1.ListAuditResponse\"\n" +
+	"\xe2\xe0\x18\x06\b\x04\x10\x03\x18\x020\x01B\x18Z\x16lbd/proto/lbd/v1;lbdv1b\x06proto3"
 
 var (
 	file_lbd_v1_auth_service_proto_rawDescOnce sync.Once
@@ -924,22 +939,23 @@ var file_lbd_v1_auth_service_proto_depIdxs = []int32{
 	11, // 9: lbd.v1.WhoAmIResponse.role:type_name -> lbd.v1.Role
 	12, // 10: lbd.v1.WhoAmIResponse.expire_time:type_name -> google.protobuf.Timestamp
 	12, // 11: lbd.v1.ListAuditRequest.since:type_name -> google.protobuf.Timestamp
-	12, // 12: lbd.v1.ListAuditResponse.time:type_name -> google.protobuf.Timestamp
-	1,  // 13: lbd.v1.AuthService.CreateToken:input_type -> lbd.v1.CreateTokenRequest
-	3,  // 14: lbd.v1.AuthService.ListTokens:input_type -> lbd.v1.ListTokensRequest
-	5,  // 15: lbd.v1.AuthService.RevokeToken:input_type -> lbd.v1.RevokeTokenRequest
-	7,  // 16: lbd.v1.AuthService.WhoAmI:input_type -> lbd.v1.WhoAmIRequest
-	9,  // 17: lbd.v1.AuthService.ListAudit:input_type -> lbd.v1.ListAuditRequest
-	2,  // 18: lbd.v1.AuthService.CreateToken:output_type -> lbd.v1.CreateTokenResponse
-	4,  // 19: lbd.v1.AuthService.ListTokens:output_type -> lbd.v1.ListTokensResponse
-	6,  // 20: lbd.v1.AuthService.RevokeToken:output_type -> lbd.v1.RevokeTokenResponse
-	8,  // 21: lbd.v1.AuthService.WhoAmI:output_type -> lbd.v1.WhoAmIResponse
-	10, // 22: lbd.v1.AuthService.ListAudit:output_type -> lbd.v1.ListAuditResponse
-	18, // [18:23] is the sub-list for method output_type
-	13, // [13:18] is the sub-list for method input_type
-	13, // [13:13] is the sub-list for extension type_name
-	13, // [13:13] is the sub-list for extension extendee
-	0,  // [0:13] is the sub-list for field type_name
+	12, // 12: lbd.v1.ListAuditRequest.until:type_name -> google.protobuf.Timestamp
+	12, // 13: lbd.v1.ListAuditResponse.time:type_name -> google.protobuf.Timestamp
+	1,  // 14: lbd.v1.AuthService.CreateToken:input_type -> lbd.v1.CreateTokenRequest
+	3,  // 15: lbd.v1.AuthService.ListTokens:input_type -> lbd.v1.ListTokensRequest
+	5,  // 16: lbd.v1.AuthService.RevokeToken:input_type -> lbd.v1.RevokeTokenRequest
+	7,  // 17: lbd.v1.AuthService.WhoAmI:input_type -> lbd.v1.WhoAmIRequest
+	9,  // 18: lbd.v1.AuthService.ListAudit:input_type -> lbd.v1.ListAuditRequest
+	2,  // 19: lbd.v1.AuthService.CreateToken:output_type -> lbd.v1.CreateTokenResponse
+	4,  // 20: lbd.v1.AuthService.ListTokens:output_type -> lbd.v1.ListTokensResponse
+	6,  // 21: lbd.v1.AuthService.RevokeToken:output_type -> lbd.v1.RevokeTokenResponse
+	8,  // 22: lbd.v1.AuthService.WhoAmI:output_type -> lbd.v1.WhoAmIResponse
+	10, // 23: lbd.v1.AuthService.ListAudit:output_type -> lbd.v1.ListAuditResponse
+	19, // [19:24] is the sub-list for method output_type
+	14, // [14:19] is the sub-list for method input_type
+	14, // [14:14] is the sub-list for extension type_name
+	14, // [14:14] is the sub-list for extension extendee
+	0,  // [0:14] is the sub-list for field type_name
 }
 
 func init() { file_lbd_v1_auth_service_proto_init() }

@@ -84,7 +84,9 @@ func (BackendHealth) EnumDescriptor() ([]byte, []int) {
 type BackendServiceGetStatusRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Empty: all pools.
-	Pool          string `protobuf:"bytes,1,opt,name=pool,proto3" json:"pool,omitempty"`
+	Pool string `protobuf:"bytes,1,opt,name=pool,proto3" json:"pool,omitempty"`
+	// The node that is asked, by name or id; empty: the called one; "*": every node.
+	Node          string `protobuf:"bytes,2,opt,name=node,proto3" json:"node,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -126,10 +128,19 @@ func (x *BackendServiceGetStatusRequest) GetPool() string {
 	return ""
 }
 
+func (x *BackendServiceGetStatusRequest) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
 // BackendServiceGetStatusResponse lists backends by pool and address.
 type BackendServiceGetStatusResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Backends      []*BackendStatus       `protobuf:"bytes,1,rep,name=backends,proto3" json:"backends,omitempty"`
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Backends []*BackendStatus       `protobuf:"bytes,1,rep,name=backends,proto3" json:"backends,omitempty"`
+	// Nodes that did not answer.
+	Unreached     []*UnreachedNode `protobuf:"bytes,2,rep,name=unreached,proto3" json:"unreached,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -167,6 +178,13 @@ func (*BackendServiceGetStatusResponse) Descriptor() ([]byte, []int) {
 func (x *BackendServiceGetStatusResponse) GetBackends() []*BackendStatus {
 	if x != nil {
 		return x.Backends
+	}
+	return nil
+}
+
+func (x *BackendServiceGetStatusResponse) GetUnreached() []*UnreachedNode {
+	if x != nil {
+		return x.Unreached
 	}
 	return nil
 }
@@ -209,6 +227,8 @@ type BackendStatus struct {
 	LatencyMs float64 `protobuf:"fixed64,23,opt,name=latency_ms,json=latencyMs,proto3" json:"latency_ms,omitempty"`
 	// When last_error happened.
 	LastErrorTime *timestamppb.Timestamp `protobuf:"bytes,24,opt,name=last_error_time,json=lastErrorTime,proto3" json:"last_error_time,omitempty"`
+	// What is said of it holds on this node alone.
+	NodeLocal     bool `protobuf:"varint,25,opt,name=node_local,json=nodeLocal,proto3" json:"node_local,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -411,6 +431,13 @@ func (x *BackendStatus) GetLastErrorTime() *timestamppb.Timestamp {
 	return nil
 }
 
+func (x *BackendStatus) GetNodeLocal() bool {
+	if x != nil {
+		return x.NodeLocal
+	}
+	return false
+}
+
 // WatchStatusRequest chooses a pool.
 type WatchStatusRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -516,8 +543,10 @@ type SetStateRequest struct {
 	Reason           string `protobuf:"bytes,5,opt,name=reason,proto3" json:"reason,omitempty"`
 	CloseConnections bool   `protobuf:"varint,6,opt,name=close_connections,json=closeConnections,proto3" json:"close_connections,omitempty"`
 	RequestId        string `protobuf:"bytes,7,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
-	unknownFields    protoimpl.UnknownFields
-	sizeCache        protoimpl.SizeCache
+	// On the called node alone, without the replicated state: for when there is no leader. An expiry of at most 24h is required to set one. Only by the control socket.
+	NodeOnly      bool `protobuf:"varint,8,opt,name=node_only,json=nodeOnly,proto3" json:"node_only,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *SetStateRequest) Reset() {
@@ -599,6 +628,13 @@ func (x *SetStateRequest) GetRequestId() string {
 	return ""
 }
 
+func (x *SetStateRequest) GetNodeOnly() bool {
+	if x != nil {
+		return x.NodeOnly
+	}
+	return false
+}
+
 // SetStateResponse holds what is in force now.
 type SetStateResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -650,10 +686,12 @@ type SetWeightRequest struct {
 	Pool    string                 `protobuf:"bytes,1,opt,name=pool,proto3" json:"pool,omitempty"`
 	Address string                 `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
 	// 0 to 256.
-	Weight        int32                  `protobuf:"varint,3,opt,name=weight,proto3" json:"weight,omitempty"`
-	ExpireTime    *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=expire_time,json=expireTime,proto3" json:"expire_time,omitempty"`
-	Reason        string                 `protobuf:"bytes,5,opt,name=reason,proto3" json:"reason,omitempty"`
-	RequestId     string                 `protobuf:"bytes,6,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	Weight     int32                  `protobuf:"varint,3,opt,name=weight,proto3" json:"weight,omitempty"`
+	ExpireTime *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=expire_time,json=expireTime,proto3" json:"expire_time,omitempty"`
+	Reason     string                 `protobuf:"bytes,5,opt,name=reason,proto3" json:"reason,omitempty"`
+	RequestId  string                 `protobuf:"bytes,6,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	// On the called node alone, without the replicated state: for when there is no leader. An expiry of at most 24h is required to set one. Only by the control socket.
+	NodeOnly      bool `protobuf:"varint,7,opt,name=node_only,json=nodeOnly,proto3" json:"node_only,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -728,6 +766,13 @@ func (x *SetWeightRequest) GetRequestId() string {
 		return x.RequestId
 	}
 	return ""
+}
+
+func (x *SetWeightRequest) GetNodeOnly() bool {
+	if x != nil {
+		return x.NodeOnly
+	}
+	return false
 }
 
 // SetWeightResponse holds what is in force now.
@@ -872,8 +917,10 @@ type ClearOverridesRequest struct {
 	// Required.
 	Pool string `protobuf:"bytes,1,opt,name=pool,proto3" json:"pool,omitempty"`
 	// Empty: of all the pool's backends.
-	Address       string `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
-	RequestId     string `protobuf:"bytes,3,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	Address   string `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
+	RequestId string `protobuf:"bytes,3,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	// On the called node alone, without the replicated state: for when there is no leader. An expiry of at most 24h is required to set one. Only by the control socket.
+	NodeOnly      bool `protobuf:"varint,4,opt,name=node_only,json=nodeOnly,proto3" json:"node_only,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -929,6 +976,13 @@ func (x *ClearOverridesRequest) GetRequestId() string {
 	return ""
 }
 
+func (x *ClearOverridesRequest) GetNodeOnly() bool {
+	if x != nil {
+		return x.NodeOnly
+	}
+	return false
+}
+
 // ClearOverridesResponse lists those that have ended.
 type ClearOverridesResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -978,11 +1032,13 @@ var File_lbd_v1_backend_service_proto protoreflect.FileDescriptor
 
 const file_lbd_v1_backend_service_proto_rawDesc = "" +
 	"\n" +
-	"\x1clbd/v1/backend_service.proto\x12\x06lbd.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x13lbd/v1/access.proto\x1a\x1blbd/v1/config_service.proto\"4\n" +
+	"\x1clbd/v1/backend_service.proto\x12\x06lbd.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x13lbd/v1/access.proto\x1a\x1blbd/v1/config_service.proto\"H\n" +
 	"\x1eBackendServiceGetStatusRequest\x12\x12\n" +
-	"\x04pool\x18\x01 \x01(\tR\x04pool\"T\n" +
+	"\x04pool\x18\x01 \x01(\tR\x04pool\x12\x12\n" +
+	"\x04node\x18\x02 \x01(\tR\x04node\"\x89\x01\n" +
 	"\x1fBackendServiceGetStatusResponse\x121\n" +
-	"\bbackends\x18\x01 \x03(\v2\x15.lbd.v1.BackendStatusR\bbackends\"\xac\a\n" +
+	"\bbackends\x18\x01 \x03(\v2\x15.lbd.v1.BackendStatusR\bbackends\x123\n" +
+	"\tunreached\x18\x02 \x03(\v2\x15.lbd.v1.UnreachedNodeR\tunreached\"\xcb\a\n" +
 	"\rBackendStatus\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x12\n" +
 	"\x04pool\x18\x02 \x01(\tR\x04pool\x12\x18\n" +
@@ -1010,11 +1066,13 @@ const file_lbd_v1_backend_service_proto_rawDesc = "" +
 	"\x10resolved_address\x18\x16 \x01(\tR\x0fresolvedAddress\x12\x1d\n" +
 	"\n" +
 	"latency_ms\x18\x17 \x01(\x01R\tlatencyMs\x12B\n" +
-	"\x0flast_error_time\x18\x18 \x01(\v2\x1a.google.protobuf.TimestampR\rlastErrorTime\"(\n" +
+	"\x0flast_error_time\x18\x18 \x01(\v2\x1a.google.protobuf.TimestampR\rlastErrorTime\x12\x1d\n" +
+	"\n" +
+	"node_local\x18\x19 \x01(\bR\tnodeLocal\"(\n" +
 	"\x12WatchStatusRequest\x12\x12\n" +
 	"\x04pool\x18\x01 \x01(\tR\x04pool\"H\n" +
 	"\x13WatchStatusResponse\x121\n" +
-	"\bbackends\x18\x01 \x03(\v2\x15.lbd.v1.BackendStatusR\bbackends\"\x8c\x02\n" +
+	"\bbackends\x18\x01 \x03(\v2\x15.lbd.v1.BackendStatusR\bbackends\"\xa9\x02\n" +
 	"\x0fSetStateRequest\x12\x12\n" +
 	"\x04pool\x18\x01 \x01(\tR\x04pool\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12*\n" +
@@ -1024,9 +1082,10 @@ const file_lbd_v1_backend_service_proto_rawDesc = "" +
 	"\x06reason\x18\x05 \x01(\tR\x06reason\x12+\n" +
 	"\x11close_connections\x18\x06 \x01(\bR\x10closeConnections\x12\x1d\n" +
 	"\n" +
-	"request_id\x18\a \x01(\tR\trequestId\"B\n" +
+	"request_id\x18\a \x01(\tR\trequestId\x12\x1b\n" +
+	"\tnode_only\x18\b \x01(\bR\bnodeOnly\"B\n" +
 	"\x10SetStateResponse\x12.\n" +
-	"\toverrides\x18\x01 \x03(\v2\x10.lbd.v1.OverrideR\toverrides\"\xcc\x01\n" +
+	"\toverrides\x18\x01 \x03(\v2\x10.lbd.v1.OverrideR\toverrides\"\xe9\x01\n" +
 	"\x10SetWeightRequest\x12\x12\n" +
 	"\x04pool\x18\x01 \x01(\tR\x04pool\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x16\n" +
@@ -1035,18 +1094,20 @@ const file_lbd_v1_backend_service_proto_rawDesc = "" +
 	"expireTime\x12\x16\n" +
 	"\x06reason\x18\x05 \x01(\tR\x06reason\x12\x1d\n" +
 	"\n" +
-	"request_id\x18\x06 \x01(\tR\trequestId\"C\n" +
+	"request_id\x18\x06 \x01(\tR\trequestId\x12\x1b\n" +
+	"\tnode_only\x18\a \x01(\bR\bnodeOnly\"C\n" +
 	"\x11SetWeightResponse\x12.\n" +
 	"\toverrides\x18\x01 \x03(\v2\x10.lbd.v1.OverrideR\toverrides\"*\n" +
 	"\x14ListOverridesRequest\x12\x12\n" +
 	"\x04pool\x18\x01 \x01(\tR\x04pool\"G\n" +
 	"\x15ListOverridesResponse\x12.\n" +
-	"\toverrides\x18\x01 \x03(\v2\x10.lbd.v1.OverrideR\toverrides\"d\n" +
+	"\toverrides\x18\x01 \x03(\v2\x10.lbd.v1.OverrideR\toverrides\"\x81\x01\n" +
 	"\x15ClearOverridesRequest\x12\x12\n" +
 	"\x04pool\x18\x01 \x01(\tR\x04pool\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x1d\n" +
 	"\n" +
-	"request_id\x18\x03 \x01(\tR\trequestId\"H\n" +
+	"request_id\x18\x03 \x01(\tR\trequestId\x12\x1b\n" +
+	"\tnode_only\x18\x04 \x01(\bR\bnodeOnly\"H\n" +
 	"\x16ClearOverridesResponse\x12.\n" +
 	"\toverrides\x18\x01 \x03(\v2\x10.lbd.v1.OverrideR\toverrides*\x99\x01\n" +
 	"\rBackendHealth\x12\x1e\n" +
@@ -1054,14 +1115,20 @@ const file_lbd_v1_backend_service_proto_rawDesc = "" +
 	"\x11BACKEND_HEALTH_UP\x10\x01\x12\x17\n" +
 	"\x13BACKEND_HEALTH_DOWN\x10\x02\x12\x1a\n" +
 	"\x16BACKEND_HEALTH_UNKNOWN\x10\x03\x12\x1c\n" +
-	"\x18BACKEND_HEALTH_UNCHECKED\x10\x042\x94\x04\n" +
-	"\x0eBackendService\x12f\n" +
-	"\tGetStatus\x12&.lbd.v1.BackendServiceGetStatusRequest\x1a'.lbd.v1.BackendServiceGetStatusResponse\"\b\xe2\xe0\x18\x04\b\x01\x10\x01\x12R\n" +
-	"\vWatchStatus\x12\x1a.lbd.v1.WatchStatusRequest\x1a\x1b.lbd.v1.WatchStatusResponse\"\b\xe2\xe0\x18\x04\b\x01\x10\x010\x01\x12G\n" +
-	"\bSetState\x12\x17.lbd.v1.SetStateRequest\x1a\x18.lbd.v1.SetStateResponse\"\b\xe2\xe0\x18\x04\b\x02\x10\x02\x12J\n" +
-	"\tSetWeight\x12\x18.lbd.v1.SetWeightRequest\x1a\x19.lbd.v1.SetWeightResponse\"\b\xe2\xe0\x18\x04\b\x02\x10\x02\x12V\n" +
-	"\rListOverrides\x12\x1c.lbd.v1.ListOverridesRequest\x1a\x1d.lbd.v1.ListOverridesResponse\"\b\xe2\xe0\x18\x04\b\x01\x10\x01\x12Y\n" +
-	"\x0eClearOverrides\x12\x1d.lbd.v1.ClearOverridesRequest\x1a\x1e.lbd.v1.ClearOverridesResponse\"\b\xe2\xe0\x18\x04\b\x02\x10\x02B\x18Z\x16lbd/proto/lbd/v1;lbdv1b\x06proto3"
+	"\x18BACKEND_HEALTH_UNCHECKED\x10\x042\xa0\x04\n" +
+	"\x0eBackendService\x12h\n" +
+	"\tGetStatus\x12&.lbd.v1.BackendServiceGetStatusRequest\x1a'.lbd.v1.BackendServiceGetStatusResponse\"\n" +
+	"\xe2\xe0\x18\x06\b\x01\x10\x01\x18\x01\x12T\n" +
+	"\vWatchStatus\x12\x1a.lbd.v1.WatchStatusRequest\x1a\x1b.lbd.v1.WatchStatusResponse\"\n" +
+	"\xe2\xe0\x18\x06\b\x01\x10\x01\x18\x010\x01\x12I\n" +
+	"\bSetState\x12\x17.lbd.v1.SetStateRequest\x1a\x18.lbd.v1.SetStateResponse\"\n" +
+	"\xe2\xe0\x18\x06\b\x02\x10\x02\x18\x03\x12L\n" +
+	"\tSetWeight\x12\x18.lbd.v1.SetWeightRequest\x1a\x19.lbd.v1.SetWeightResponse\"\n" +
+	"\xe2\xe0\x18\x06\b\x02\x10\x02\x18\x03\x12X\n" +
+	"\rListOverrides\x12\x1c.lbd.v1.ListOverridesRequest\x1a\x1d.lbd.v1.ListOverridesResponse\"\n" +
+	"\xe2\xe0\x18\x06\b\x01\x10\x01\x18\x02\x12[\n" +
+	"\x0eClearOverrides\x12\x1d.lbd.v1.ClearOverridesRequest\x1a\x1e.lbd.v1.ClearOverridesResponse\"\n" +
+	"\xe2\xe0\x18\x06\b\x02\x10\x02\x18\x03B\x18Z\x16lbd/proto/lbd/v1;lbdv1b\x06proto3"
 
 var (
 	file_lbd_v1_backend_service_proto_rawDescOnce sync.Once
@@ -1092,42 +1159,44 @@ var file_lbd_v1_backend_service_proto_goTypes = []any{
 	(*ListOverridesResponse)(nil),           // 11: lbd.v1.ListOverridesResponse
 	(*ClearOverridesRequest)(nil),           // 12: lbd.v1.ClearOverridesRequest
 	(*ClearOverridesResponse)(nil),          // 13: lbd.v1.ClearOverridesResponse
-	(*timestamppb.Timestamp)(nil),           // 14: google.protobuf.Timestamp
-	(BackendState)(0),                       // 15: lbd.v1.BackendState
-	(*Override)(nil),                        // 16: lbd.v1.Override
+	(*UnreachedNode)(nil),                   // 14: lbd.v1.UnreachedNode
+	(*timestamppb.Timestamp)(nil),           // 15: google.protobuf.Timestamp
+	(BackendState)(0),                       // 16: lbd.v1.BackendState
+	(*Override)(nil),                        // 17: lbd.v1.Override
 }
 var file_lbd_v1_backend_service_proto_depIdxs = []int32{
 	3,  // 0: lbd.v1.BackendServiceGetStatusResponse.backends:type_name -> lbd.v1.BackendStatus
-	0,  // 1: lbd.v1.BackendStatus.health:type_name -> lbd.v1.BackendHealth
-	14, // 2: lbd.v1.BackendStatus.since:type_name -> google.protobuf.Timestamp
-	15, // 3: lbd.v1.BackendStatus.state:type_name -> lbd.v1.BackendState
-	14, // 4: lbd.v1.BackendStatus.ejected_until:type_name -> google.protobuf.Timestamp
-	14, // 5: lbd.v1.BackendStatus.last_error_time:type_name -> google.protobuf.Timestamp
-	3,  // 6: lbd.v1.WatchStatusResponse.backends:type_name -> lbd.v1.BackendStatus
-	15, // 7: lbd.v1.SetStateRequest.state:type_name -> lbd.v1.BackendState
-	14, // 8: lbd.v1.SetStateRequest.expire_time:type_name -> google.protobuf.Timestamp
-	16, // 9: lbd.v1.SetStateResponse.overrides:type_name -> lbd.v1.Override
-	14, // 10: lbd.v1.SetWeightRequest.expire_time:type_name -> google.protobuf.Timestamp
-	16, // 11: lbd.v1.SetWeightResponse.overrides:type_name -> lbd.v1.Override
-	16, // 12: lbd.v1.ListOverridesResponse.overrides:type_name -> lbd.v1.Override
-	16, // 13: lbd.v1.ClearOverridesResponse.overrides:type_name -> lbd.v1.Override
-	1,  // 14: lbd.v1.BackendService.GetStatus:input_type -> lbd.v1.BackendServiceGetStatusRequest
-	4,  // 15: lbd.v1.BackendService.WatchStatus:input_type -> lbd.v1.WatchStatusRequest
-	6,  // 16: lbd.v1.BackendService.SetState:input_type -> lbd.v1.SetStateRequest
-	8,  // 17: lbd.v1.BackendService.SetWeight:input_type -> lbd.v1.SetWeightRequest
-	10, // 18: lbd.v1.BackendService.ListOverrides:input_type -> lbd.v1.ListOverridesRequest
-	12, // 19: lbd.v1.BackendService.ClearOverrides:input_type -> lbd.v1.ClearOverridesRequest
-	2,  // 20: lbd.v1.BackendService.GetStatus:output_type -> lbd.v1.BackendServiceGetStatusResponse
-	5,  // 21: lbd.v1.BackendService.WatchStatus:output_type -> lbd.v1.WatchStatusResponse
-	7,  // 22: lbd.v1.BackendService.SetState:output_type -> lbd.v1.SetStateResponse
-	9,  // 23: lbd.v1.BackendService.SetWeight:output_type -> lbd.v1.SetWeightResponse
-	11, // 24: lbd.v1.BackendService.ListOverrides:output_type -> lbd.v1.ListOverridesResponse
-	13, // 25: lbd.v1.BackendService.ClearOverrides:output_type -> lbd.v1.ClearOverridesResponse
-	20, // [20:26] is the sub-list for method output_type
-	14, // [14:20] is the sub-list for method input_type
-	14, // [14:14] is the sub-list for extension type_name
-	14, // [14:14] is the sub-list for extension extendee
-	0,  // [0:14] is the sub-list for field type_name
+	14, // 1: lbd.v1.BackendServiceGetStatusResponse.unreached:type_name -> lbd.v1.UnreachedNode
+	0,  // 2: lbd.v1.BackendStatus.health:type_name -> lbd.v1.BackendHealth
+	15, // 3: lbd.v1.BackendStatus.since:type_name -> google.protobuf.Timestamp
+	16, // 4: lbd.v1.BackendStatus.state:type_name -> lbd.v1.BackendState
+	15, // 5: lbd.v1.BackendStatus.ejected_until:type_name -> google.protobuf.Timestamp
+	15, // 6: lbd.v1.BackendStatus.last_error_time:type_name -> google.protobuf.Timestamp
+	3,  // 7: lbd.v1.WatchStatusResponse.backends:type_name -> lbd.v1.BackendStatus
+	16, // 8: lbd.v1.SetStateRequest.state:type_name -> lbd.v1.BackendState
+	15, // 9: lbd.v1.SetStateRequest.expire_time:type_name -> google.protobuf.Timestamp
+	17, // 10: lbd.v1.SetStateResponse.overrides:type_name -> lbd.v1.Override
+	15, // 11: lbd.v1.SetWeightRequest.expire_time:type_name -> google.protobuf.Timestamp
+	17, // 12: lbd.v1.SetWeightResponse.overrides:type_name -> lbd.v1.Override
+	17, // 13: lbd.v1.ListOverridesResponse.overrides:type_name -> lbd.v1.Override
+	17, // 14: lbd.v1.ClearOverridesResponse.overrides:type_name -> lbd.v1.Override
+	1,  // 15: lbd.v1.BackendService.GetStatus:input_type -> lbd.v1.BackendServiceGetStatusRequest
+	4,  // 16: lbd.v1.BackendService.WatchStatus:input_type -> lbd.v1.WatchStatusRequest
+	6,  // 17: lbd.v1.BackendService.SetState:input_type -> lbd.v1.SetStateRequest
+	8,  // 18: lbd.v1.BackendService.SetWeight:input_type -> lbd.v1.SetWeightRequest
+	10, // 19: lbd.v1.BackendService.ListOverrides:input_type -> lbd.v1.ListOverridesRequest
+	12, // 20: lbd.v1.BackendService.ClearOverrides:input_type -> lbd.v1.ClearOverridesRequest
+	2,  // 21: lbd.v1.BackendService.GetStatus:output_type -> lbd.v1.BackendServiceGetStatusResponse
+	5,  // 22: lbd.v1.BackendService.WatchStatus:output_type -> lbd.v1.WatchStatusResponse
+	7,  // 23: lbd.v1.BackendService.SetState:output_type -> lbd.v1.SetStateResponse
+	9,  // 24: lbd.v1.BackendService.SetWeight:output_type -> lbd.v1.SetWeightResponse
+	11, // 25: lbd.v1.BackendService.ListOverrides:output_type -> lbd.v1.ListOverridesResponse
+	13, // 26: lbd.v1.BackendService.ClearOverrides:output_type -> lbd.v1.ClearOverridesResponse
+	21, // [21:27] is the sub-list for method output_type
+	15, // [15:21] is the sub-list for method input_type
+	15, // [15:15] is the sub-list for extension type_name
+	15, // [15:15] is the sub-list for extension extendee
+	0,  // [0:15] is the sub-list for field type_name
 }
 
 func init() { file_lbd_v1_backend_service_proto_init() }

@@ -629,11 +629,14 @@ const file_lbd_v1_backup_service_proto_rawDesc = "" +
 	"\brevision\x18\x01 \x01(\x03R\brevision\x12(\n" +
 	"\achanges\x18\x02 \x03(\v2\x0e.lbd.v1.ChangeR\achanges\x12-\n" +
 	"\bwarnings\x18\x03 \x03(\v2\x11.lbd.v1.ViolationR\bwarnings\x12\x16\n" +
-	"\x06tokens\x18\x04 \x01(\x03R\x06tokens2\x9a\x02\n" +
-	"\rBackupService\x12U\n" +
-	"\fCreateBackup\x12\x1b.lbd.v1.CreateBackupRequest\x1a\x1c.lbd.v1.CreateBackupResponse\"\b\xe2\xe0\x18\x04\b\x04\x10\x030\x01\x12X\n" +
-	"\rInspectBackup\x12\x1c.lbd.v1.InspectBackupRequest\x1a\x1d.lbd.v1.InspectBackupResponse\"\b\xe2\xe0\x18\x04\b\x04\x10\x03(\x01\x12X\n" +
-	"\rRestoreBackup\x12\x1c.lbd.v1.RestoreBackupRequest\x1a\x1d.lbd.v1.RestoreBackupResponse\"\b\xe2\xe0\x18\x04\b\x04\x10\x03(\x01B\x18Z\x16lbd/proto/lbd/v1;lbdv1b\x06proto3"
+	"\x06tokens\x18\x04 \x01(\x03R\x06tokens2\xa0\x02\n" +
+	"\rBackupService\x12W\n" +
+	"\fCreateBackup\x12\x1b.lbd.v1.CreateBackupRequest\x1a\x1c.lbd.v1.CreateBackupResponse\"\n" +
+	"\xe2\xe0\x18\x06\b\x04\x10\x03\x18\x030\x01\x12Z\n" +
+	"\rInspectBackup\x12\x1c.lbd.v1.InspectBackupRequest\x1a\x1d.lbd.v1.InspectBackupResponse\"\n" +
+	"\xe2\xe0\x18\x06\b\x04\x10\x03\x18\x01(\x01\x12Z\n" +
+	"\rRestoreBackup\x12\x1c.lbd.v1.RestoreBackupRequest\x1a\x1d.lbd.v1.RestoreBackupResponse\"\n" +
+	"\xe2\xe0\x18\x06\b\x04\x10\x03\x18\x03(\x01B\x18Z\x16lbd/proto/lbd/v1;lbdv1b\x06proto3"
 
 var (
 	file_lbd_v1_backup_service_proto_rawDescOnce sync.Once

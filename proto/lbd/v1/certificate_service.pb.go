@@ -424,7 +424,9 @@ func (x *RotateResponse) GetWarnings() []*Violation {
 type CertificateServiceGetStatusRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Empty: all.
-	Name          string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// The node that is asked, by name or id; empty: the called one; "*": every node.
+	Node          string `protobuf:"bytes,2,opt,name=node,proto3" json:"node,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -466,10 +468,19 @@ func (x *CertificateServiceGetStatusRequest) GetName() string {
 	return ""
 }
 
+func (x *CertificateServiceGetStatusRequest) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
 // CertificateServiceGetStatusResponse lists them by name.
 type CertificateServiceGetStatusResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Certificates  []*CertificateStatus   `protobuf:"bytes,1,rep,name=certificates,proto3" json:"certificates,omitempty"`
+	state        protoimpl.MessageState `protogen:"open.v1"`
+	Certificates []*CertificateStatus   `protobuf:"bytes,1,rep,name=certificates,proto3" json:"certificates,omitempty"`
+	// Nodes that did not answer.
+	Unreached     []*UnreachedNode `protobuf:"bytes,2,rep,name=unreached,proto3" json:"unreached,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -511,6 +522,13 @@ func (x *CertificateServiceGetStatusResponse) GetCertificates() []*CertificateSt
 	return nil
 }
 
+func (x *CertificateServiceGetStatusResponse) GetUnreached() []*UnreachedNode {
+	if x != nil {
+		return x.Unreached
+	}
+	return nil
+}
+
 // CertificateStatus is one certificate as stored and as served by the answering node.
 type CertificateStatus struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -534,8 +552,10 @@ type CertificateStatus struct {
 	// "host: certificate" for each host that a newer certificate, or one with a better key, serves in its place.
 	ShadowedBy        []string `protobuf:"bytes,13,rep,name=shadowed_by,json=shadowedBy,proto3" json:"shadowed_by,omitempty"`
 	ManagedExternally bool     `protobuf:"varint,14,opt,name=managed_externally,json=managedExternally,proto3" json:"managed_externally,omitempty"`
-	unknownFields     protoimpl.UnknownFields
-	sizeCache         protoimpl.SizeCache
+	// What each node that has answered serves, by name; empty: the answering node alone was asked.
+	Nodes         []*CertificateOnNode `protobuf:"bytes,15,rep,name=nodes,proto3" json:"nodes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *CertificateStatus) Reset() {
@@ -666,6 +686,67 @@ func (x *CertificateStatus) GetManagedExternally() bool {
 	return false
 }
 
+func (x *CertificateStatus) GetNodes() []*CertificateOnNode {
+	if x != nil {
+		return x.Nodes
+	}
+	return nil
+}
+
+// CertificateOnNode is what one node serves of a certificate.
+type CertificateOnNode struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Node  string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	// Empty if none.
+	ServedSerial  string `protobuf:"bytes,2,opt,name=served_serial,json=servedSerial,proto3" json:"served_serial,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CertificateOnNode) Reset() {
+	*x = CertificateOnNode{}
+	mi := &file_lbd_v1_certificate_service_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CertificateOnNode) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CertificateOnNode) ProtoMessage() {}
+
+func (x *CertificateOnNode) ProtoReflect() protoreflect.Message {
+	mi := &file_lbd_v1_certificate_service_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CertificateOnNode.ProtoReflect.Descriptor instead.
+func (*CertificateOnNode) Descriptor() ([]byte, []int) {
+	return file_lbd_v1_certificate_service_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *CertificateOnNode) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *CertificateOnNode) GetServedSerial() string {
+	if x != nil {
+		return x.ServedSerial
+	}
+	return ""
+}
+
 var File_lbd_v1_certificate_service_proto protoreflect.FileDescriptor
 
 const file_lbd_v1_certificate_service_proto_rawDesc = "" +
@@ -699,11 +780,13 @@ const file_lbd_v1_certificate_service_proto_rawDesc = "" +
 	"\x0eRotateResponse\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x03R\brevision\x12;\n" +
 	"\vcertificate\x18\x02 \x01(\v2\x19.lbd.v1.CertificateStatusR\vcertificate\x12-\n" +
-	"\bwarnings\x18\x03 \x03(\v2\x11.lbd.v1.ViolationR\bwarnings\"8\n" +
+	"\bwarnings\x18\x03 \x03(\v2\x11.lbd.v1.ViolationR\bwarnings\"L\n" +
 	"\"CertificateServiceGetStatusRequest\x12\x12\n" +
-	"\x04name\x18\x01 \x01(\tR\x04name\"d\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
+	"\x04node\x18\x02 \x01(\tR\x04node\"\x99\x01\n" +
 	"#CertificateServiceGetStatusResponse\x12=\n" +
-	"\fcertificates\x18\x01 \x03(\v2\x19.lbd.v1.CertificateStatusR\fcertificates\"\xe3\x03\n" +
+	"\fcertificates\x18\x01 \x03(\v2\x19.lbd.v1.CertificateStatusR\fcertificates\x123\n" +
+	"\tunreached\x18\x02 \x03(\v2\x15.lbd.v1.UnreachedNodeR\tunreached\"\x94\x04\n" +
 	"\x11CertificateStatus\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05owner\x18\x02 \x01(\tR\x05owner\x12\x14\n" +
@@ -721,12 +804,20 @@ const file_lbd_v1_certificate_service_proto_rawDesc = "" +
 	"\tlisteners\x18\f \x03(\tR\tlisteners\x12\x1f\n" +
 	"\vshadowed_by\x18\r \x03(\tR\n" +
 	"shadowedBy\x12-\n" +
-	"\x12managed_externally\x18\x0e \x01(\bR\x11managedExternally2\xca\x02\n" +
-	"\x12CertificateService\x12A\n" +
-	"\x06Rotate\x12\x15.lbd.v1.RotateRequest\x1a\x16.lbd.v1.RotateResponse\"\b\xe2\xe0\x18\x04\b\x03\x10\x02\x12n\n" +
-	"\tGetStatus\x12*.lbd.v1.CertificateServiceGetStatusRequest\x1a+.lbd.v1.CertificateServiceGetStatusResponse\"\b\xe2\xe0\x18\x04\b\x01\x10\x01\x12A\n" +
-	"\x06Delete\x12\x15.lbd.v1.DeleteRequest\x1a\x16.lbd.v1.DeleteResponse\"\b\xe2\xe0\x18\x04\b\x03\x10\x02\x12>\n" +
-	"\x05Purge\x12\x14.lbd.v1.PurgeRequest\x1a\x15.lbd.v1.PurgeResponse\"\b\xe2\xe0\x18\x04\b\x03\x10\x02B\x18Z\x16lbd/proto/lbd/v1;lbdv1b\x06proto3"
+	"\x12managed_externally\x18\x0e \x01(\bR\x11managedExternally\x12/\n" +
+	"\x05nodes\x18\x0f \x03(\v2\x19.lbd.v1.CertificateOnNodeR\x05nodes\"L\n" +
+	"\x11CertificateOnNode\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\x12#\n" +
+	"\rserved_serial\x18\x02 \x01(\tR\fservedSerial2\xd2\x02\n" +
+	"\x12CertificateService\x12C\n" +
+	"\x06Rotate\x12\x15.lbd.v1.RotateRequest\x1a\x16.lbd.v1.RotateResponse\"\n" +
+	"\xe2\xe0\x18\x06\b\x03\x10\x02\x18\x03\x12p\n" +
+	"\tGetStatus\x12*.lbd.v1.CertificateServiceGetStatusRequest\x1a+.lbd.v1.CertificateServiceGetStatusResponse\"\n" +
+	"\xe2\xe0\x18\x06\b\x01\x10\x01\x18\x02\x12C\n" +
+	"\x06Delete\x12\x15.lbd.v1.DeleteRequest\x1a\x16.lbd.v1.DeleteResponse\"\n" +
+	"\xe2\xe0\x18\x06\b\x03\x10\x02\x18\x03\x12@\n" +
+	"\x05Purge\x12\x14.lbd.v1.PurgeRequest\x1a\x15.lbd.v1.PurgeResponse\"\n" +
+	"\xe2\xe0\x18\x06\b\x03\x10\x02\x18\x03B\x18Z\x16lbd/proto/lbd/v1;lbdv1b\x06proto3"
 
 var (
 	file_lbd_v1_certificate_service_proto_rawDescOnce sync.Once
@@ -740,7 +831,7 @@ func file_lbd_v1_certificate_service_proto_rawDescGZIP() []byte {
 	return file_lbd_v1_certificate_service_proto_rawDescData
 }
 
-var file_lbd_v1_certificate_service_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
+var file_lbd_v1_certificate_service_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
 var file_lbd_v1_certificate_service_proto_goTypes = []any{
 	(*DeleteRequest)(nil),                       // 0: lbd.v1.DeleteRequest
 	(*DeleteResponse)(nil),                      // 1: lbd.v1.DeleteResponse
@@ -751,29 +842,33 @@ var file_lbd_v1_certificate_service_proto_goTypes = []any{
 	(*CertificateServiceGetStatusRequest)(nil),  // 6: lbd.v1.CertificateServiceGetStatusRequest
 	(*CertificateServiceGetStatusResponse)(nil), // 7: lbd.v1.CertificateServiceGetStatusResponse
 	(*CertificateStatus)(nil),                   // 8: lbd.v1.CertificateStatus
-	(*Violation)(nil),                           // 9: lbd.v1.Violation
-	(*timestamppb.Timestamp)(nil),               // 10: google.protobuf.Timestamp
+	(*CertificateOnNode)(nil),                   // 9: lbd.v1.CertificateOnNode
+	(*Violation)(nil),                           // 10: lbd.v1.Violation
+	(*UnreachedNode)(nil),                       // 11: lbd.v1.UnreachedNode
+	(*timestamppb.Timestamp)(nil),               // 12: google.protobuf.Timestamp
 }
 var file_lbd_v1_certificate_service_proto_depIdxs = []int32{
-	9,  // 0: lbd.v1.DeleteResponse.warnings:type_name -> lbd.v1.Violation
+	10, // 0: lbd.v1.DeleteResponse.warnings:type_name -> lbd.v1.Violation
 	8,  // 1: lbd.v1.RotateResponse.certificate:type_name -> lbd.v1.CertificateStatus
-	9,  // 2: lbd.v1.RotateResponse.warnings:type_name -> lbd.v1.Violation
+	10, // 2: lbd.v1.RotateResponse.warnings:type_name -> lbd.v1.Violation
 	8,  // 3: lbd.v1.CertificateServiceGetStatusResponse.certificates:type_name -> lbd.v1.CertificateStatus
-	10, // 4: lbd.v1.CertificateStatus.not_before:type_name -> google.protobuf.Timestamp
-	10, // 5: lbd.v1.CertificateStatus.not_after:type_name -> google.protobuf.Timestamp
-	4,  // 6: lbd.v1.CertificateService.Rotate:input_type -> lbd.v1.RotateRequest
-	6,  // 7: lbd.v1.CertificateService.GetStatus:input_type -> lbd.v1.CertificateServiceGetStatusRequest
-	0,  // 8: lbd.v1.CertificateService.Delete:input_type -> lbd.v1.DeleteRequest
-	2,  // 9: lbd.v1.CertificateService.Purge:input_type -> lbd.v1.PurgeRequest
-	5,  // 10: lbd.v1.CertificateService.Rotate:output_type -> lbd.v1.RotateResponse
-	7,  // 11: lbd.v1.CertificateService.GetStatus:output_type -> lbd.v1.CertificateServiceGetStatusResponse
-	1,  // 12: lbd.v1.CertificateService.Delete:output_type -> lbd.v1.DeleteResponse
-	3,  // 13: lbd.v1.CertificateService.Purge:output_type -> lbd.v1.PurgeResponse
-	10, // [10:14] is the sub-list for method output_type
-	6,  // [6:10] is the sub-list for method input_type
-	6,  // [6:6] is the sub-list for extension type_name
-	6,  // [6:6] is the sub-list for extension extendee
-	0,  // [0:6] is the sub-list for field type_name
+	11, // 4: lbd.v1.CertificateServiceGetStatusResponse.unreached:type_name -> lbd.v1.UnreachedNode
+	12, // 5: lbd.v1.CertificateStatus.not_before:type_name -> google.protobuf.Timestamp
+	12, // 6: lbd.v1.CertificateStatus.not_after:type_name -> google.protobuf.Timestamp
+	9,  // 7: lbd.v1.CertificateStatus.nodes:type_name -> lbd.v1.CertificateOnNode
+	4,  // 8: lbd.v1.CertificateService.Rotate:input_type -> lbd.v1.RotateRequest
+	6,  // 9: lbd.v1.CertificateService.GetStatus:input_type -> lbd.v1.CertificateServiceGetStatusRequest
+	0,  // 10: lbd.v1.CertificateService.Delete:input_type -> lbd.v1.DeleteRequest
+	2,  // 11: lbd.v1.CertificateService.Purge:input_type -> lbd.v1.PurgeRequest
+	5,  // 12: lbd.v1.CertificateService.Rotate:output_type -> lbd.v1.RotateResponse
+	7,  // 13: lbd.v1.CertificateService.GetStatus:output_type -> lbd.v1.CertificateServiceGetStatusResponse
+	1,  // 14: lbd.v1.CertificateService.Delete:output_type -> lbd.v1.DeleteResponse
+	3,  // 15: lbd.v1.CertificateService.Purge:output_type -> lbd.v1.PurgeResponse
+	12, // [12:16] is the sub-list for method output_type
+	8,  // [8:12] is the sub-list for method input_type
+	8,  // [8:8] is the sub-list for extension type_name
+	8,  // [8:8] is the sub-list for extension extendee
+	0,  // [0:8] is the sub-list for field type_name
 }
 
 func init() { file_lbd_v1_certificate_service_proto_init() }
@@ -789,7 +884,7 @@ func file_lbd_v1_certificate_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_lbd_v1_certificate_service_proto_rawDesc), len(file_lbd_v1_certificate_service_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   9,
+			NumMessages:   10,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

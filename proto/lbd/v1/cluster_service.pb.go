@@ -9,6 +9,8 @@ package lbdv1
 import (
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
+	durationpb "google.golang.org/protobuf/types/known/durationpb"
+	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
 	reflect "reflect"
 	sync "sync"
 	unsafe "unsafe"
@@ -21,6 +23,58 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// NodeRole is whether a node votes.
+type NodeRole int32
+
+const (
+	NodeRole_NODE_ROLE_UNSPECIFIED NodeRole = 0
+	// It becomes a voter when it has caught up, as long as there are less than five.
+	NodeRole_NODE_ROLE_VOTER NodeRole = 1
+	// It has everything and serves, but does not count for the quorum.
+	NodeRole_NODE_ROLE_NON_VOTER NodeRole = 2
+)
+
+// Enum value maps for NodeRole.
+var (
+	NodeRole_name = map[int32]string{
+		0: "NODE_ROLE_UNSPECIFIED",
+		1: "NODE_ROLE_VOTER",
+		2: "NODE_ROLE_NON_VOTER",
+	}
+	NodeRole_value = map[string]int32{
+		"NODE_ROLE_UNSPECIFIED": 0,
+		"NODE_ROLE_VOTER":       1,
+		"NODE_ROLE_NON_VOTER":   2,
+	}
+)
+
+func (x NodeRole) Enum() *NodeRole {
+	p := new(NodeRole)
+	*p = x
+	return p
+}
+
+func (x NodeRole) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (NodeRole) Descriptor() protoreflect.EnumDescriptor {
+	return file_lbd_v1_cluster_service_proto_enumTypes[0].Descriptor()
+}
+
+func (NodeRole) Type() protoreflect.EnumType {
+	return &file_lbd_v1_cluster_service_proto_enumTypes[0]
+}
+
+func (x NodeRole) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use NodeRole.Descriptor instead.
+func (NodeRole) EnumDescriptor() ([]byte, []int) {
+	return file_lbd_v1_cluster_service_proto_rawDescGZIP(), []int{0}
+}
+
 // SealKey is one sealing key.
 type SealKey struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -32,8 +86,10 @@ type SealKey struct {
 	Secrets int64 `protobuf:"varint,3,opt,name=secrets,proto3" json:"secrets,omitempty"`
 	// Secrets of the history under it.
 	HistorySecrets int64 `protobuf:"varint,4,opt,name=history_secrets,json=historySecrets,proto3" json:"history_secrets,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// Nodes that answer and do not have it.
+	MissingOn     []string `protobuf:"bytes,5,rep,name=missing_on,json=missingOn,proto3" json:"missing_on,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *SealKey) Reset() {
@@ -92,6 +148,13 @@ func (x *SealKey) GetHistorySecrets() int64 {
 		return x.HistorySecrets
 	}
 	return 0
+}
+
+func (x *SealKey) GetMissingOn() []string {
+	if x != nil {
+		return x.MissingOn
+	}
+	return nil
 }
 
 // GetSealStatusRequest is empty.
@@ -187,8 +250,10 @@ func (x *GetSealStatusResponse) GetSource() string {
 
 // RotateSealRequest is a request to rotate.
 type RotateSealRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	RequestId     string                 `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	RequestId string                 `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	// Go on where a node is out of contact: it fetches the key when it is back, and opens nothing new until then.
+	Force         bool `protobuf:"varint,2,opt,name=force,proto3" json:"force,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -228,6 +293,13 @@ func (x *RotateSealRequest) GetRequestId() string {
 		return x.RequestId
 	}
 	return ""
+}
+
+func (x *RotateSealRequest) GetForce() bool {
+	if x != nil {
+		return x.Force
+	}
+	return false
 }
 
 // RotateSealResponse says what was done.
@@ -473,23 +545,2322 @@ func (x *ExportSealKeyResponse) GetFile() string {
 	return ""
 }
 
+// Node is a member of the cluster, as the replicated state has it.
+type Node struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// "n" and 16 hex digits, for good.
+	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	// What people call it; no two have the same.
+	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	// "host:port" by which others reach its control port. Empty: it has none, and is alone.
+	Address string `protobuf:"bytes,3,opt,name=address,proto3" json:"address,omitempty"`
+	// What it shall be.
+	Role NodeRole `protobuf:"varint,4,opt,name=role,proto3,enum=lbd.v1.NodeRole" json:"role,omitempty"`
+	// Its build, "1.2.3".
+	Version string `protobuf:"bytes,5,opt,name=version,proto3" json:"version,omitempty"`
+	// The newest kinds of log entries that its build writes.
+	Gate     int32                  `protobuf:"varint,6,opt,name=gate,proto3" json:"gate,omitempty"`
+	JoinTime *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=join_time,json=joinTime,proto3" json:"join_time,omitempty"`
+	// Set while it is drained.
+	Drain *NodeDrain `protobuf:"bytes,8,opt,name=drain,proto3" json:"drain,omitempty"`
+	// "sha256:…" of its public key.
+	Key           string `protobuf:"bytes,9,opt,name=key,proto3" json:"key,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Node) Reset() {
+	*x = Node{}
+	mi := &file_lbd_v1_cluster_service_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Node) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Node) ProtoMessage() {}
+
+func (x *Node) ProtoReflect() protoreflect.Message {
+	mi := &file_lbd_v1_cluster_service_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Node.ProtoReflect.Descriptor instead.
+func (*Node) Descriptor() ([]byte, []int) {
+	return file_lbd_v1_cluster_service_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *Node) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *Node) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Node) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
+func (x *Node) GetRole() NodeRole {
+	if x != nil {
+		return x.Role
+	}
+	return NodeRole_NODE_ROLE_UNSPECIFIED
+}
+
+func (x *Node) GetVersion() string {
+	if x != nil {
+		return x.Version
+	}
+	return ""
+}
+
+func (x *Node) GetGate() int32 {
+	if x != nil {
+		return x.Gate
+	}
+	return 0
+}
+
+func (x *Node) GetJoinTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.JoinTime
+	}
+	return nil
+}
+
+func (x *Node) GetDrain() *NodeDrain {
+	if x != nil {
+		return x.Drain
+	}
+	return nil
+}
+
+func (x *Node) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+// NodeDrain is who drained a node, and why.
+type NodeDrain struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Author        string                 `protobuf:"bytes,1,opt,name=author,proto3" json:"author,omitempty"`
+	Reason        string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	Time          *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=time,proto3" json:"time,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NodeDrain) Reset() {
+	*x = NodeDrain{}
+	mi := &file_lbd_v1_cluster_service_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NodeDrain) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NodeDrain) ProtoMessage() {}
+
+func (x *NodeDrain) ProtoReflect() protoreflect.Message {
+	mi := &file_lbd_v1_cluster_service_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NodeDrain.ProtoReflect.Descriptor instead.
+func (*NodeDrain) Descriptor() ([]byte, []int) {
+	return file_lbd_v1_cluster_service_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *NodeDrain) GetAuthor() string {
+	if x != nil {
+		return x.Author
+	}
+	return ""
+}
+
+func (x *NodeDrain) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *NodeDrain) GetTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Time
+	}
+	return nil
+}
+
+// NodeStatus is a node, asked just now.
+type NodeStatus struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Node  *Node                  `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	// Whether it answered the called node.
+	Reachable bool `protobuf:"varint,2,opt,name=reachable,proto3" json:"reachable,omitempty"`
+	// Why not.
+	UnreachableReason string `protobuf:"bytes,3,opt,name=unreachable_reason,json=unreachableReason,proto3" json:"unreachable_reason,omitempty"`
+	// Whether its vote counts now.
+	Voter bool `protobuf:"varint,4,opt,name=voter,proto3" json:"voter,omitempty"`
+	// "leader", "follower", "candidate" or "none".
+	RaftRole       string `protobuf:"bytes,5,opt,name=raft_role,json=raftRole,proto3" json:"raft_role,omitempty"`
+	StoredRevision int64  `protobuf:"varint,6,opt,name=stored_revision,json=storedRevision,proto3" json:"stored_revision,omitempty"`
+	ServedRevision int64  `protobuf:"varint,7,opt,name=served_revision,json=servedRevision,proto3" json:"served_revision,omitempty"`
+	// The last entry of the log within its state.
+	AppliedIndex uint64                 `protobuf:"varint,8,opt,name=applied_index,json=appliedIndex,proto3" json:"applied_index,omitempty"`
+	StartTime    *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=start_time,json=startTime,proto3" json:"start_time,omitempty"`
+	// Milliseconds since it last knew that it has what the leader has; -1: not since its start.
+	StaleMs     int64    `protobuf:"varint,10,opt,name=stale_ms,json=staleMs,proto3" json:"stale_ms,omitempty"`
+	Problems    []string `protobuf:"bytes,11,rep,name=problems,proto3" json:"problems,omitempty"`
+	Connections int64    `protobuf:"varint,12,opt,name=connections,proto3" json:"connections,omitempty"`
+	// "ready", "draining", "drained".
+	Traffic       string `protobuf:"bytes,13,opt,name=traffic,proto3" json:"traffic,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NodeStatus) Reset() {
+	*x = NodeStatus{}
+	mi := &file_lbd_v1_cluster_service_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NodeStatus) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NodeStatus) ProtoMessage() {}
+
+func (x *NodeStatus) ProtoReflect() protoreflect.Message {
+	mi := &file_lbd_v1_cluster_service_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NodeStatus.ProtoReflect.Descriptor instead.
+func (*NodeStatus) Descriptor() ([]byte, []int) {
+	return file_lbd_v1_cluster_service_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *NodeStatus) GetNode() *Node {
+	if x != nil {
+		return x.Node
+	}
+	return nil
+}
+
+func (x *NodeStatus) GetReachable() bool {
+	if x != nil {
+		return x.Reachable
+	}
+	return false
+}
+
+func (x *NodeStatus) GetUnreachableReason() string {
+	if x != nil {
+		return x.UnreachableReason
+	}
+	return ""
+}
+
+func (x *NodeStatus) GetVoter() bool {
+	if x != nil {
+		return x.Voter
+	}
+	return false
+}
+
+func (x *NodeStatus) GetRaftRole() string {
+	if x != nil {
+		return x.RaftRole
+	}
+	return ""
+}
+
+func (x *NodeStatus) GetStoredRevision() int64 {
+	if x != nil {
+		return x.StoredRevision
+	}
+	return 0
+}
+
+func (x *NodeStatus) GetServedRevision() int64 {
+	if x != nil {
+		return x.ServedRevision
+	}
+	return 0
+}
+
+func (x *NodeStatus) GetAppliedIndex() uint64 {
+	if x != nil {
+		return x.AppliedIndex
+	}
+	return 0
+}
+
+func (x *NodeStatus) GetStartTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.StartTime
+	}
+	return nil
+}
+
+func (x *NodeStatus) GetStaleMs() int64 {
+	if x != nil {
+		return x.StaleMs
+	}
+	return 0
+}
+
+func (x *NodeStatus) GetProblems() []string {
+	if x != nil {
+		return x.Problems
+	}
+	return nil
+}
+
+func (x *NodeStatus) GetConnections() int64 {
+	if x != nil {
+		return x.Connections
+	}
+	return 0
+}
+
+func (x *NodeStatus) GetTraffic() string {
+	if x != nil {
+		return x.Traffic
+	}
+	return ""
+}
+
+// ClusterServiceGetStatusRequest is empty.
+type ClusterServiceGetStatusRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ClusterServiceGetStatusRequest) Reset() {
+	*x = ClusterServiceGetStatusRequest{}
+	mi := &file_lbd_v1_cluster_service_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ClusterServiceGetStatusRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ClusterServiceGetStatusRequest) ProtoMessage() {}
+
+func (x *ClusterServiceGetStatusRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_lbd_v1_cluster_service_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ClusterServiceGetStatusRequest.ProtoReflect.Descriptor instead.
+func (*ClusterServiceGetStatusRequest) Descriptor() ([]byte, []int) {
+	return file_lbd_v1_cluster_service_proto_rawDescGZIP(), []int{12}
+}
+
+// ClusterServiceGetStatusResponse is the condition of the cluster.
+type ClusterServiceGetStatusResponse struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	ClusterId string                 `protobuf:"bytes,1,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
+	// Grows by one with each RecoverCluster; begins with 1.
+	Epoch int64 `protobuf:"varint,2,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	// The newest kinds of log entries that may be written.
+	Gate int32 `protobuf:"varint,3,opt,name=gate,proto3" json:"gate,omitempty"`
+	// Its name; empty: none that the called node knows.
+	Leader string `protobuf:"bytes,4,opt,name=leader,proto3" json:"leader,omitempty"`
+	// By name.
+	Nodes []*NodeStatus `protobuf:"bytes,5,rep,name=nodes,proto3" json:"nodes,omitempty"`
+	// What is wrong, in words; empty: healthy.
+	Problems []string `protobuf:"bytes,6,rep,name=problems,proto3" json:"problems,omitempty"`
+	Voters   int32    `protobuf:"varint,7,opt,name=voters,proto3" json:"voters,omitempty"`
+	// How many of the voters that answer may be lost before writes end.
+	Tolerates int32 `protobuf:"varint,8,opt,name=tolerates,proto3" json:"tolerates,omitempty"`
+	// What deserves attention and is no fault: two voters, an even number of them.
+	Warnings      []string `protobuf:"bytes,9,rep,name=warnings,proto3" json:"warnings,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ClusterServiceGetStatusResponse) Reset() {
+	*x = ClusterServiceGetStatusResponse{}
+	mi := &file_lbd_v1_cluster_service_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ClusterServiceGetStatusResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ClusterServiceGetStatusResponse) ProtoMessage() {}
+
+func (x *ClusterServiceGetStatusResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_lbd_v1_cluster_service_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ClusterServiceGetStatusResponse.ProtoReflect.Descriptor instead.
+func (*ClusterServiceGetStatusResponse) Descriptor() ([]byte, []int) {
+	return file_lbd_v1_cluster_service_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *ClusterServiceGetStatusResponse) GetClusterId() string {
+	if x != nil {
+		return x.ClusterId
+	}
+	return ""
+}
+
+func (x *ClusterServiceGetStatusResponse) GetEpoch() int64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *ClusterServiceGetStatusResponse) GetGate() int32 {
+	if x != nil {
+		return x.Gate
+	}
+	return 0
+}
+
+func (x *ClusterServiceGetStatusResponse) GetLeader() string {
+	if x != nil {
+		return x.Leader
+	}
+	return ""
+}
+
+func (x *ClusterServiceGetStatusResponse) GetNodes() []*NodeStatus {
+	if x != nil {
+		return x.Nodes
+	}
+	return nil
+}
+
+func (x *ClusterServiceGetStatusResponse) GetProblems() []string {
+	if x != nil {
+		return x.Problems
+	}
+	return nil
+}
+
+func (x *ClusterServiceGetStatusResponse) GetVoters() int32 {
+	if x != nil {
+		return x.Voters
+	}
+	return 0
+}
+
+func (x *ClusterServiceGetStatusResponse) GetTolerates() int32 {
+	if x != nil {
+		return x.Tolerates
+	}
+	return 0
+}
+
+func (x *ClusterServiceGetStatusResponse) GetWarnings() []string {
+	if x != nil {
+		return x.Warnings
+	}
+	return nil
+}
+
+// VerifyClusterRequest is empty.
+type VerifyClusterRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *VerifyClusterRequest) Reset() {
+	*x = VerifyClusterRequest{}
+	mi := &file_lbd_v1_cluster_service_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *VerifyClusterRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*VerifyClusterRequest) ProtoMessage() {}
+
+func (x *VerifyClusterRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_lbd_v1_cluster_service_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use VerifyClusterRequest.ProtoReflect.Descriptor instead.
+func (*VerifyClusterRequest) Descriptor() ([]byte, []int) {
+	return file_lbd_v1_cluster_service_proto_rawDescGZIP(), []int{14}
+}
+
+// VerifyClusterResponse compares the nodes.
+type VerifyClusterResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The entry of the log at which they were compared.
+	Index    uint64 `protobuf:"varint,1,opt,name=index,proto3" json:"index,omitempty"`
+	Revision int64  `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
+	// By name.
+	Nodes []*NodeDigest `protobuf:"bytes,3,rep,name=nodes,proto3" json:"nodes,omitempty"`
+	// Whether all members answered and hold the same.
+	Equal         bool `protobuf:"varint,4,opt,name=equal,proto3" json:"equal,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *VerifyClusterResponse) Reset() {
+	*x = VerifyClusterResponse{}
+	mi := &file_lbd_v1_cluster_service_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *VerifyClusterResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*VerifyClusterResponse) ProtoMessage() {}
+
+func (x *VerifyClusterResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_lbd_v1_cluster_service_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use VerifyClusterResponse.ProtoReflect.Descriptor instead.
+func (*VerifyClusterResponse) Descriptor() ([]byte, []int) {
+	return file_lbd_v1_cluster_service_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *VerifyClusterResponse) GetIndex() uint64 {
+	if x != nil {
+		return x.Index
+	}
+	return 0
+}
+
+func (x *VerifyClusterResponse) GetRevision() int64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+func (x *VerifyClusterResponse) GetNodes() []*NodeDigest {
+	if x != nil {
+		return x.Nodes
+	}
+	return nil
+}
+
+func (x *VerifyClusterResponse) GetEqual() bool {
+	if x != nil {
+		return x.Equal
+	}
+	return false
+}
+
+// NodeDigest is what one node holds.
+type NodeDigest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Node  string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	// SHA-256, hex; empty: it did not answer.
+	Digest string `protobuf:"bytes,2,opt,name=digest,proto3" json:"digest,omitempty"`
+	// Why not.
+	Reason        string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NodeDigest) Reset() {
+	*x = NodeDigest{}
+	mi := &file_lbd_v1_cluster_service_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NodeDigest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NodeDigest) ProtoMessage() {}
+
+func (x *NodeDigest) ProtoReflect() protoreflect.Message {
+	mi := &file_lbd_v1_cluster_service_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NodeDigest.ProtoReflect.Descriptor instead.
+func (*NodeDigest) Descriptor() ([]byte, []int) {
+	return file_lbd_v1_cluster_service_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *NodeDigest) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *NodeDigest) GetDigest() string {
+	if x != nil {
+		return x.Digest
+	}
+	return ""
+}
+
+func (x *NodeDigest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+// JoinToken is a token with which nodes join, without its secret.
+type JoinToken struct {
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	Id         string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Author     string                 `protobuf:"bytes,2,opt,name=author,proto3" json:"author,omitempty"`
+	CreateTime *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=create_time,json=createTime,proto3" json:"create_time,omitempty"`
+	ExpireTime *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=expire_time,json=expireTime,proto3" json:"expire_time,omitempty"`
+	// How many nodes may still join with it; 0 in a reusable one: any number.
+	Uses     int32 `protobuf:"varint,5,opt,name=uses,proto3" json:"uses,omitempty"`
+	Reusable bool  `protobuf:"varint,6,opt,name=reusable,proto3" json:"reusable,omitempty"`
+	// The only name that a node may join by; empty: any.
+	Node string `protobuf:"bytes,7,opt,name=node,proto3" json:"node,omitempty"`
+	// Prefixes ("10.0.0.0/24") that a node has to come from; none: any.
+	Sources []string `protobuf:"bytes,8,rep,name=sources,proto3" json:"sources,omitempty"`
+	// Whether an admin has to approve each node.
+	Approval      bool `protobuf:"varint,9,opt,name=approval,proto3" json:"approval,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *JoinToken) Reset() {
+	*x = JoinToken{}
+	mi := &file_lbd_v1_cluster_service_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *JoinToken) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*JoinToken) ProtoMessage() {}
+
+func (x *JoinToken) ProtoReflect() protoreflect.Message {
+	mi := &file_lbd_v1_cluster_service_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use JoinToken.ProtoReflect.Descriptor instead.
+func (*JoinToken) Descriptor() ([]byte, []int) {
+	return file_lbd_v1_cluster_service_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *JoinToken) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *JoinToken) GetAuthor() string {
+	if x != nil {
+		return x.Author
+	}
+	return ""
+}
+
+func (x *JoinToken) GetCreateTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.CreateTime
+	}
+	return nil
+}
+
+func (x *JoinToken) GetExpireTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ExpireTime
+	}
+	return nil
+}
+
+func (x *JoinToken) GetUses() int32 {
+	if x != nil {
+		return x.Uses
+	}
+	return 0
+}
+
+func (x *JoinToken) GetReusable() bool {
+	if x != nil {
+		return x.Reusable
+	}
+	return false
+}
+
+func (x *JoinToken) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *JoinToken) GetSources() []string {
+	if x != nil {
+		return x.Sources
+	}
+	return nil
+}
+
+func (x *JoinToken) GetApproval() bool {
+	if x != nil {
+		return x.Approval
+	}
+	return false
+}
+
+// CreateJoinTokenRequest says for whom.
+type CreateJoinTokenRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// 1m to 24h; default 1h.
+	Ttl *durationpb.Duration `protobuf:"bytes,1,opt,name=ttl,proto3" json:"ttl,omitempty"`
+	// 1 to 100; default 1. Not with reusable.
+	Uses          int32    `protobuf:"varint,2,opt,name=uses,proto3" json:"uses,omitempty"`
+	Reusable      bool     `protobuf:"varint,3,opt,name=reusable,proto3" json:"reusable,omitempty"`
+	Node          string   `protobuf:"bytes,4,opt,name=node,proto3" json:"node,omitempty"`
+	Sources       []string `protobuf:"bytes,5,rep,name=sources,proto3" json:"sources,omitempty"`
+	Approval      bool     `protobuf:"varint,6,opt,name=approval,proto3" json:"approval,omitempty"`
+	RequestId     string   `protobuf:"bytes,7,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CreateJoinTokenRequest) Reset() {
+	*x = CreateJoinTokenRequest{}
+	mi := &file_lbd_v1_cluster_service_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CreateJoinTokenRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CreateJoinTokenRequest) ProtoMessage() {}
+
+func (x *CreateJoinTokenRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_lbd_v1_cluster_service_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CreateJoinTokenRequest.ProtoReflect.Descriptor instead.
+func (*CreateJoinTokenRequest) Descriptor() ([]byte, []int) {
+	return file_lbd_v1_cluster_service_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *CreateJoinTokenRequest) GetTtl() *durationpb.Duration {
+	if x != nil {
+		return x.Ttl
+	}
+	return nil
+}
+
+func (x *CreateJoinTokenRequest) GetUses() int32 {
+	if x != nil {
+		return x.Uses
+	}
+	return 0
+}
+
+func (x *CreateJoinTokenRequest) GetReusable() bool {
+	if x != nil {
+		return x.Reusable
+	}
+	return false
+}
+
+func (x *CreateJoinTokenRequest) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *CreateJoinTokenRequest) GetSources() []string {
+	if x != nil {
+		return x.Sources
+	}
+	return nil
+}
+
+func (x *CreateJoinTokenRequest) GetApproval() bool {
+	if x != nil {
+		return x.Approval
+	}
+	return false
+}
+
+func (x *CreateJoinTokenRequest) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
+}
+
+// CreateJoinTokenResponse holds it.
+type CreateJoinTokenResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Token *JoinToken             `protobuf:"bytes,1,opt,name=token,proto3" json:"token,omitempty"`
+	// "lbj_<id>_<secret>_<sha256 of the authority>". Shown once.
+	Secret string `protobuf:"bytes,2,opt,name=secret,proto3" json:"secret,omitempty"`
+	// Where nodes join: the leader's address first.
+	Addresses     []string `protobuf:"bytes,3,rep,name=addresses,proto3" json:"addresses,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CreateJoinTokenResponse) Reset() {
+	*x = CreateJoinTokenResponse{}
+	mi := &file_lbd_v1_cluster_service_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CreateJoinTokenResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CreateJoinTokenResponse) ProtoMessage() {}
+
+func (x *CreateJoinTokenResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_lbd_v1_cluster_service_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CreateJoinTokenResponse.ProtoReflect.Descriptor instead.
+func (*CreateJoinTokenResponse) Descriptor() ([]byte, []int) {
+	return file_lbd_v1_cluster_service_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *CreateJoinTokenResponse) GetToken() *JoinToken {
+	if x != nil {
+		return x.Token
+	}
+	return nil
+}
+
+func (x *CreateJoinTokenResponse) GetSecret() string {
+	if x != nil {
+		return x.Secret
+	}
+	return ""
+}
+
+func (x *CreateJoinTokenResponse) GetAddresses() []string {
+	if x != nil {
+		return x.Addresses
+	}
+	return nil
+}
+
+// ListJoinTokensRequest is empty.
+type ListJoinTokensRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListJoinTokensRequest) Reset() {
+	*x = ListJoinTokensRequest{}
+	mi := &file_lbd_v1_cluster_service_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListJoinTokensRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListJoinTokensRequest) ProtoMessage() {}
+
+func (x *ListJoinTokensRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_lbd_v1_cluster_service_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListJoinTokensRequest.ProtoReflect.Descriptor instead.
+func (*ListJoinTokensRequest) Descriptor() ([]byte, []int) {
+	return file_lbd_v1_cluster_service_proto_rawDescGZIP(), []int{20}
+}
+
+// ListJoinTokensResponse lists them, the oldest first.
+type ListJoinTokensResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Tokens        []*JoinToken           `protobuf:"bytes,1,rep,name=tokens,proto3" json:"tokens,omitempty"`
+	Pending       []*PendingNode         `protobuf:"bytes,2,rep,name=pending,proto3" json:"pending,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListJoinTokensResponse) Reset() {
+	*x = ListJoinTokensResponse{}
+	mi := &file_lbd_v1_cluster_service_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListJoinTokensResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListJoinTokensResponse) ProtoMessage() {}
+
+func (x *ListJoinTokensResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_lbd_v1_cluster_service_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListJoinTokensResponse.ProtoReflect.Descriptor instead.
+func (*ListJoinTokensResponse) Descriptor() ([]byte, []int) {
+	return file_lbd_v1_cluster_service_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *ListJoinTokensResponse) GetTokens() []*JoinToken {
+	if x != nil {
+		return x.Tokens
+	}
+	return nil
+}
+
+func (x *ListJoinTokensResponse) GetPending() []*PendingNode {
+	if x != nil {
+		return x.Pending
+	}
+	return nil
+}
+
+// PendingNode waits for an approval.
+type PendingNode struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Id      string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Name    string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	Address string                 `protobuf:"bytes,3,opt,name=address,proto3" json:"address,omitempty"`
+	// Where it called from.
+	Source string `protobuf:"bytes,4,opt,name=source,proto3" json:"source,omitempty"`
+	// "sha256:…" of its public key: what the node's own log shows.
+	Key           string                 `protobuf:"bytes,5,opt,name=key,proto3" json:"key,omitempty"`
+	TokenId       string                 `protobuf:"bytes,6,opt,name=token_id,json=tokenId,proto3" json:"token_id,omitempty"`
+	Time          *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=time,proto3" json:"time,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PendingNode) Reset() {
+	*x = PendingNode{}
+	mi := &file_lbd_v1_cluster_service_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PendingNode) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PendingNode) ProtoMessage() {}
+
+func (x *PendingNode) ProtoReflect() protoreflect.Message {
+	mi := &file_lbd_v1_cluster_service_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PendingNode.ProtoReflect.Descriptor instead.
+func (*PendingNode) Descriptor() ([]byte, []int) {
+	return file_lbd_v1_cluster_service_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *PendingNode) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *PendingNode) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *PendingNode) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
+func (x *PendingNode) GetSource() string {
+	if x != nil {
+		return x.Source
+	}
+	return ""
+}
+
+func (x *PendingNode) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *PendingNode) GetTokenId() string {
+	if x != nil {
+		return x.TokenId
+	}
+	return ""
+}
+
+func (x *PendingNode) GetTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Time
+	}
+	return nil
+}
+
+// RevokeJoinTokenRequest names a token.
+type RevokeJoinTokenRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	RequestId     string                 `protobuf:"bytes,2,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RevokeJoinTokenRequest) Reset() {
+	*x = RevokeJoinTokenRequest{}
+	mi := &file_lbd_v1_cluster_service_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RevokeJoinTokenRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RevokeJoinTokenRequest) ProtoMessage() {}
+
+func (x *RevokeJoinTokenRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_lbd_v1_cluster_service_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RevokeJoinTokenRequest.ProtoReflect.Descriptor instead.
+func (*RevokeJoinTokenRequest) Descriptor() ([]byte, []int) {
+	return file_lbd_v1_cluster_service_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *RevokeJoinTokenRequest) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *RevokeJoinTokenRequest) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
+}
+
+// RevokeJoinTokenResponse is empty.
+type RevokeJoinTokenResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RevokeJoinTokenResponse) Reset() {
+	*x = RevokeJoinTokenResponse{}
+	mi := &file_lbd_v1_cluster_service_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RevokeJoinTokenResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RevokeJoinTokenResponse) ProtoMessage() {}
+
+func (x *RevokeJoinTokenResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_lbd_v1_cluster_service_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RevokeJoinTokenResponse.ProtoReflect.Descriptor instead.
+func (*RevokeJoinTokenResponse) Descriptor() ([]byte, []int) {
+	return file_lbd_v1_cluster_service_proto_rawDescGZIP(), []int{24}
+}
+
+// ApproveNodeRequest names a node that waits.
+type ApproveNodeRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Its id or name.
+	Node string `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	// Turn it away instead.
+	Reject        bool   `protobuf:"varint,2,opt,name=reject,proto3" json:"reject,omitempty"`
+	RequestId     string `protobuf:"bytes,3,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ApproveNodeRequest) Reset() {
+	*x = ApproveNodeRequest{}
+	mi := &file_lbd_v1_cluster_service_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ApproveNodeRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ApproveNodeRequest) ProtoMessage() {}
+
+func (x *ApproveNodeRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_lbd_v1_cluster_service_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ApproveNodeRequest.ProtoReflect.Descriptor instead.
+func (*ApproveNodeRequest) Descriptor() ([]byte, []int) {
+	return file_lbd_v1_cluster_service_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *ApproveNodeRequest) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *ApproveNodeRequest) GetReject() bool {
+	if x != nil {
+		return x.Reject
+	}
+	return false
+}
+
+func (x *ApproveNodeRequest) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
+}
+
+// ApproveNodeResponse is the node.
+type ApproveNodeResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Node          *PendingNode           `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ApproveNodeResponse) Reset() {
+	*x = ApproveNodeResponse{}
+	mi := &file_lbd_v1_cluster_service_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ApproveNodeResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ApproveNodeResponse) ProtoMessage() {}
+
+func (x *ApproveNodeResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_lbd_v1_cluster_service_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ApproveNodeResponse.ProtoReflect.Descriptor instead.
+func (*ApproveNodeResponse) Descriptor() ([]byte, []int) {
+	return file_lbd_v1_cluster_service_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *ApproveNodeResponse) GetNode() *PendingNode {
+	if x != nil {
+		return x.Node
+	}
+	return nil
+}
+
+// RemoveNodeRequest names a node.
+type RemoveNodeRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Its name or id.
+	Node string `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	// Its keys may be in wrong hands: the previous authority's pin ends at once, too.
+	Compromised bool `protobuf:"varint,2,opt,name=compromised,proto3" json:"compromised,omitempty"`
+	// Go on where another node is out of contact: it fetches the new sealing key when it is back.
+	Force         bool   `protobuf:"varint,3,opt,name=force,proto3" json:"force,omitempty"`
+	RequestId     string `protobuf:"bytes,4,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RemoveNodeRequest) Reset() {
+	*x = RemoveNodeRequest{}
+	mi := &file_lbd_v1_cluster_service_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RemoveNodeRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RemoveNodeRequest) ProtoMessage() {}
+
+func (x *RemoveNodeRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_lbd_v1_cluster_service_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RemoveNodeRequest.ProtoReflect.Descriptor instead.
+func (*RemoveNodeRequest) Descriptor() ([]byte, []int) {
+	return file_lbd_v1_cluster_service_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *RemoveNodeRequest) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *RemoveNodeRequest) GetCompromised() bool {
+	if x != nil {
+		return x.Compromised
+	}
+	return false
+}
+
+func (x *RemoveNodeRequest) GetForce() bool {
+	if x != nil {
+		return x.Force
+	}
+	return false
+}
+
+func (x *RemoveNodeRequest) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
+}
+
+// RemoveNodeResponse says what the node had.
+type RemoveNodeResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Node  *Node                  `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	// Certificates whose private keys it held, by name.
+	Certificates []string `protobuf:"bytes,2,rep,name=certificates,proto3" json:"certificates,omitempty"`
+	// "sha256:…": the pin of the authority from now on.
+	Authority string `protobuf:"bytes,3,opt,name=authority,proto3" json:"authority,omitempty"`
+	// Until RetireAuthority, this pin is good as well; empty: it is not.
+	PreviousAuthority string `protobuf:"bytes,4,opt,name=previous_authority,json=previousAuthority,proto3" json:"previous_authority,omitempty"`
+	// Nodes that were out of contact: they trust the node until they are back.
+	Unreached     []string `protobuf:"bytes,5,rep,name=unreached,proto3" json:"unreached,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RemoveNodeResponse) Reset() {
+	*x = RemoveNodeResponse{}
+	mi := &file_lbd_v1_cluster_service_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RemoveNodeResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RemoveNodeResponse) ProtoMessage() {}
+
+func (x *RemoveNodeResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_lbd_v1_cluster_service_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RemoveNodeResponse.ProtoReflect.Descriptor instead.
+func (*RemoveNodeResponse) Descriptor() ([]byte, []int) {
+	return file_lbd_v1_cluster_service_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *RemoveNodeResponse) GetNode() *Node {
+	if x != nil {
+		return x.Node
+	}
+	return nil
+}
+
+func (x *RemoveNodeResponse) GetCertificates() []string {
+	if x != nil {
+		return x.Certificates
+	}
+	return nil
+}
+
+func (x *RemoveNodeResponse) GetAuthority() string {
+	if x != nil {
+		return x.Authority
+	}
+	return ""
+}
+
+func (x *RemoveNodeResponse) GetPreviousAuthority() string {
+	if x != nil {
+		return x.PreviousAuthority
+	}
+	return ""
+}
+
+func (x *RemoveNodeResponse) GetUnreached() []string {
+	if x != nil {
+		return x.Unreached
+	}
+	return nil
+}
+
+// ReplaceNodeRequest names both.
+type ReplaceNodeRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Old           string                 `protobuf:"bytes,1,opt,name=old,proto3" json:"old,omitempty"`
+	New           string                 `protobuf:"bytes,2,opt,name=new,proto3" json:"new,omitempty"`
+	Compromised   bool                   `protobuf:"varint,3,opt,name=compromised,proto3" json:"compromised,omitempty"`
+	Force         bool                   `protobuf:"varint,4,opt,name=force,proto3" json:"force,omitempty"`
+	RequestId     string                 `protobuf:"bytes,5,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReplaceNodeRequest) Reset() {
+	*x = ReplaceNodeRequest{}
+	mi := &file_lbd_v1_cluster_service_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReplaceNodeRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReplaceNodeRequest) ProtoMessage() {}
+
+func (x *ReplaceNodeRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_lbd_v1_cluster_service_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReplaceNodeRequest.ProtoReflect.Descriptor instead.
+func (*ReplaceNodeRequest) Descriptor() ([]byte, []int) {
+	return file_lbd_v1_cluster_service_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *ReplaceNodeRequest) GetOld() string {
+	if x != nil {
+		return x.Old
+	}
+	return ""
+}
+
+func (x *ReplaceNodeRequest) GetNew() string {
+	if x != nil {
+		return x.New
+	}
+	return ""
+}
+
+func (x *ReplaceNodeRequest) GetCompromised() bool {
+	if x != nil {
+		return x.Compromised
+	}
+	return false
+}
+
+func (x *ReplaceNodeRequest) GetForce() bool {
+	if x != nil {
+		return x.Force
+	}
+	return false
+}
+
+func (x *ReplaceNodeRequest) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
+}
+
+// ReplaceNodeResponse says what the old one had.
+type ReplaceNodeResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Removed       *RemoveNodeResponse    `protobuf:"bytes,1,opt,name=removed,proto3" json:"removed,omitempty"`
+	Node          *Node                  `protobuf:"bytes,2,opt,name=node,proto3" json:"node,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReplaceNodeResponse) Reset() {
+	*x = ReplaceNodeResponse{}
+	mi := &file_lbd_v1_cluster_service_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReplaceNodeResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReplaceNodeResponse) ProtoMessage() {}
+
+func (x *ReplaceNodeResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_lbd_v1_cluster_service_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReplaceNodeResponse.ProtoReflect.Descriptor instead.
+func (*ReplaceNodeResponse) Descriptor() ([]byte, []int) {
+	return file_lbd_v1_cluster_service_proto_rawDescGZIP(), []int{30}
+}
+
+func (x *ReplaceNodeResponse) GetRemoved() *RemoveNodeResponse {
+	if x != nil {
+		return x.Removed
+	}
+	return nil
+}
+
+func (x *ReplaceNodeResponse) GetNode() *Node {
+	if x != nil {
+		return x.Node
+	}
+	return nil
+}
+
+// TransferLeaderRequest may name a node.
+type TransferLeaderRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Empty: the voter that is furthest.
+	Node          string `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TransferLeaderRequest) Reset() {
+	*x = TransferLeaderRequest{}
+	mi := &file_lbd_v1_cluster_service_proto_msgTypes[31]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TransferLeaderRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TransferLeaderRequest) ProtoMessage() {}
+
+func (x *TransferLeaderRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_lbd_v1_cluster_service_proto_msgTypes[31]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TransferLeaderRequest.ProtoReflect.Descriptor instead.
+func (*TransferLeaderRequest) Descriptor() ([]byte, []int) {
+	return file_lbd_v1_cluster_service_proto_rawDescGZIP(), []int{31}
+}
+
+func (x *TransferLeaderRequest) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+// TransferLeaderResponse is who leads now.
+type TransferLeaderResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Leader        string                 `protobuf:"bytes,1,opt,name=leader,proto3" json:"leader,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TransferLeaderResponse) Reset() {
+	*x = TransferLeaderResponse{}
+	mi := &file_lbd_v1_cluster_service_proto_msgTypes[32]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TransferLeaderResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TransferLeaderResponse) ProtoMessage() {}
+
+func (x *TransferLeaderResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_lbd_v1_cluster_service_proto_msgTypes[32]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TransferLeaderResponse.ProtoReflect.Descriptor instead.
+func (*TransferLeaderResponse) Descriptor() ([]byte, []int) {
+	return file_lbd_v1_cluster_service_proto_rawDescGZIP(), []int{32}
+}
+
+func (x *TransferLeaderResponse) GetLeader() string {
+	if x != nil {
+		return x.Leader
+	}
+	return ""
+}
+
+// SetNodeRoleRequest says what a node shall be.
+type SetNodeRoleRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Node          string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	Role          NodeRole               `protobuf:"varint,2,opt,name=role,proto3,enum=lbd.v1.NodeRole" json:"role,omitempty"`
+	RequestId     string                 `protobuf:"bytes,3,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetNodeRoleRequest) Reset() {
+	*x = SetNodeRoleRequest{}
+	mi := &file_lbd_v1_cluster_service_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetNodeRoleRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetNodeRoleRequest) ProtoMessage() {}
+
+func (x *SetNodeRoleRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_lbd_v1_cluster_service_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetNodeRoleRequest.ProtoReflect.Descriptor instead.
+func (*SetNodeRoleRequest) Descriptor() ([]byte, []int) {
+	return file_lbd_v1_cluster_service_proto_rawDescGZIP(), []int{33}
+}
+
+func (x *SetNodeRoleRequest) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *SetNodeRoleRequest) GetRole() NodeRole {
+	if x != nil {
+		return x.Role
+	}
+	return NodeRole_NODE_ROLE_UNSPECIFIED
+}
+
+func (x *SetNodeRoleRequest) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
+}
+
+// SetNodeRoleResponse is the node.
+type SetNodeRoleResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Node          *Node                  `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetNodeRoleResponse) Reset() {
+	*x = SetNodeRoleResponse{}
+	mi := &file_lbd_v1_cluster_service_proto_msgTypes[34]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetNodeRoleResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetNodeRoleResponse) ProtoMessage() {}
+
+func (x *SetNodeRoleResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_lbd_v1_cluster_service_proto_msgTypes[34]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetNodeRoleResponse.ProtoReflect.Descriptor instead.
+func (*SetNodeRoleResponse) Descriptor() ([]byte, []int) {
+	return file_lbd_v1_cluster_service_proto_rawDescGZIP(), []int{34}
+}
+
+func (x *SetNodeRoleResponse) GetNode() *Node {
+	if x != nil {
+		return x.Node
+	}
+	return nil
+}
+
+// DrainNodeRequest names a node.
+type DrainNodeRequest struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Node   string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	Reason string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	// Go on where no other node would be left that takes traffic.
+	Force         bool   `protobuf:"varint,3,opt,name=force,proto3" json:"force,omitempty"`
+	RequestId     string `protobuf:"bytes,4,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DrainNodeRequest) Reset() {
+	*x = DrainNodeRequest{}
+	mi := &file_lbd_v1_cluster_service_proto_msgTypes[35]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DrainNodeRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DrainNodeRequest) ProtoMessage() {}
+
+func (x *DrainNodeRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_lbd_v1_cluster_service_proto_msgTypes[35]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DrainNodeRequest.ProtoReflect.Descriptor instead.
+func (*DrainNodeRequest) Descriptor() ([]byte, []int) {
+	return file_lbd_v1_cluster_service_proto_rawDescGZIP(), []int{35}
+}
+
+func (x *DrainNodeRequest) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *DrainNodeRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *DrainNodeRequest) GetForce() bool {
+	if x != nil {
+		return x.Force
+	}
+	return false
+}
+
+func (x *DrainNodeRequest) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
+}
+
+// DrainNodeResponse is the node.
+type DrainNodeResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Node          *Node                  `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DrainNodeResponse) Reset() {
+	*x = DrainNodeResponse{}
+	mi := &file_lbd_v1_cluster_service_proto_msgTypes[36]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DrainNodeResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DrainNodeResponse) ProtoMessage() {}
+
+func (x *DrainNodeResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_lbd_v1_cluster_service_proto_msgTypes[36]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DrainNodeResponse.ProtoReflect.Descriptor instead.
+func (*DrainNodeResponse) Descriptor() ([]byte, []int) {
+	return file_lbd_v1_cluster_service_proto_rawDescGZIP(), []int{36}
+}
+
+func (x *DrainNodeResponse) GetNode() *Node {
+	if x != nil {
+		return x.Node
+	}
+	return nil
+}
+
+// UndrainNodeRequest names a node.
+type UndrainNodeRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Node          string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	RequestId     string                 `protobuf:"bytes,2,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UndrainNodeRequest) Reset() {
+	*x = UndrainNodeRequest{}
+	mi := &file_lbd_v1_cluster_service_proto_msgTypes[37]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UndrainNodeRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UndrainNodeRequest) ProtoMessage() {}
+
+func (x *UndrainNodeRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_lbd_v1_cluster_service_proto_msgTypes[37]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UndrainNodeRequest.ProtoReflect.Descriptor instead.
+func (*UndrainNodeRequest) Descriptor() ([]byte, []int) {
+	return file_lbd_v1_cluster_service_proto_rawDescGZIP(), []int{37}
+}
+
+func (x *UndrainNodeRequest) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *UndrainNodeRequest) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
+}
+
+// UndrainNodeResponse is the node.
+type UndrainNodeResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Node          *Node                  `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UndrainNodeResponse) Reset() {
+	*x = UndrainNodeResponse{}
+	mi := &file_lbd_v1_cluster_service_proto_msgTypes[38]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UndrainNodeResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UndrainNodeResponse) ProtoMessage() {}
+
+func (x *UndrainNodeResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_lbd_v1_cluster_service_proto_msgTypes[38]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UndrainNodeResponse.ProtoReflect.Descriptor instead.
+func (*UndrainNodeResponse) Descriptor() ([]byte, []int) {
+	return file_lbd_v1_cluster_service_proto_rawDescGZIP(), []int{38}
+}
+
+func (x *UndrainNodeResponse) GetNode() *Node {
+	if x != nil {
+		return x.Node
+	}
+	return nil
+}
+
+// RecoverClusterRequest confirms.
+type RecoverClusterRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The cluster's id: so that it is meant.
+	ClusterId     string `protobuf:"bytes,1,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RecoverClusterRequest) Reset() {
+	*x = RecoverClusterRequest{}
+	mi := &file_lbd_v1_cluster_service_proto_msgTypes[39]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RecoverClusterRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RecoverClusterRequest) ProtoMessage() {}
+
+func (x *RecoverClusterRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_lbd_v1_cluster_service_proto_msgTypes[39]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RecoverClusterRequest.ProtoReflect.Descriptor instead.
+func (*RecoverClusterRequest) Descriptor() ([]byte, []int) {
+	return file_lbd_v1_cluster_service_proto_rawDescGZIP(), []int{39}
+}
+
+func (x *RecoverClusterRequest) GetClusterId() string {
+	if x != nil {
+		return x.ClusterId
+	}
+	return ""
+}
+
+// RecoverClusterResponse says what is left behind.
+type RecoverClusterResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Epoch int64                  `protobuf:"varint,1,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	// Nodes that are members no more.
+	Removed []*Node `protobuf:"bytes,2,rep,name=removed,proto3" json:"removed,omitempty"`
+	// "sha256:…": the pin of the authority from now on.
+	Authority     string `protobuf:"bytes,3,opt,name=authority,proto3" json:"authority,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RecoverClusterResponse) Reset() {
+	*x = RecoverClusterResponse{}
+	mi := &file_lbd_v1_cluster_service_proto_msgTypes[40]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RecoverClusterResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RecoverClusterResponse) ProtoMessage() {}
+
+func (x *RecoverClusterResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_lbd_v1_cluster_service_proto_msgTypes[40]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RecoverClusterResponse.ProtoReflect.Descriptor instead.
+func (*RecoverClusterResponse) Descriptor() ([]byte, []int) {
+	return file_lbd_v1_cluster_service_proto_rawDescGZIP(), []int{40}
+}
+
+func (x *RecoverClusterResponse) GetEpoch() int64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *RecoverClusterResponse) GetRemoved() []*Node {
+	if x != nil {
+		return x.Removed
+	}
+	return nil
+}
+
+func (x *RecoverClusterResponse) GetAuthority() string {
+	if x != nil {
+		return x.Authority
+	}
+	return ""
+}
+
+// RotateAuthorityRequest is a request to rotate.
+type RotateAuthorityRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	RequestId     string                 `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RotateAuthorityRequest) Reset() {
+	*x = RotateAuthorityRequest{}
+	mi := &file_lbd_v1_cluster_service_proto_msgTypes[41]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RotateAuthorityRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RotateAuthorityRequest) ProtoMessage() {}
+
+func (x *RotateAuthorityRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_lbd_v1_cluster_service_proto_msgTypes[41]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RotateAuthorityRequest.ProtoReflect.Descriptor instead.
+func (*RotateAuthorityRequest) Descriptor() ([]byte, []int) {
+	return file_lbd_v1_cluster_service_proto_rawDescGZIP(), []int{41}
+}
+
+func (x *RotateAuthorityRequest) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
+}
+
+// RotateAuthorityResponse holds the pins.
+type RotateAuthorityResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// "sha256:…"
+	Authority         string `protobuf:"bytes,1,opt,name=authority,proto3" json:"authority,omitempty"`
+	PreviousAuthority string `protobuf:"bytes,2,opt,name=previous_authority,json=previousAuthority,proto3" json:"previous_authority,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
+}
+
+func (x *RotateAuthorityResponse) Reset() {
+	*x = RotateAuthorityResponse{}
+	mi := &file_lbd_v1_cluster_service_proto_msgTypes[42]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RotateAuthorityResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RotateAuthorityResponse) ProtoMessage() {}
+
+func (x *RotateAuthorityResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_lbd_v1_cluster_service_proto_msgTypes[42]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RotateAuthorityResponse.ProtoReflect.Descriptor instead.
+func (*RotateAuthorityResponse) Descriptor() ([]byte, []int) {
+	return file_lbd_v1_cluster_service_proto_rawDescGZIP(), []int{42}
+}
+
+func (x *RotateAuthorityResponse) GetAuthority() string {
+	if x != nil {
+		return x.Authority
+	}
+	return ""
+}
+
+func (x *RotateAuthorityResponse) GetPreviousAuthority() string {
+	if x != nil {
+		return x.PreviousAuthority
+	}
+	return ""
+}
+
+// RetireAuthorityRequest is a request to retire the previous authority.
+type RetireAuthorityRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	RequestId     string                 `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RetireAuthorityRequest) Reset() {
+	*x = RetireAuthorityRequest{}
+	mi := &file_lbd_v1_cluster_service_proto_msgTypes[43]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RetireAuthorityRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RetireAuthorityRequest) ProtoMessage() {}
+
+func (x *RetireAuthorityRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_lbd_v1_cluster_service_proto_msgTypes[43]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RetireAuthorityRequest.ProtoReflect.Descriptor instead.
+func (*RetireAuthorityRequest) Descriptor() ([]byte, []int) {
+	return file_lbd_v1_cluster_service_proto_rawDescGZIP(), []int{43}
+}
+
+func (x *RetireAuthorityRequest) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
+}
+
+// RetireAuthorityResponse holds the pin that is left.
+type RetireAuthorityResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Authority     string                 `protobuf:"bytes,1,opt,name=authority,proto3" json:"authority,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RetireAuthorityResponse) Reset() {
+	*x = RetireAuthorityResponse{}
+	mi := &file_lbd_v1_cluster_service_proto_msgTypes[44]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RetireAuthorityResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RetireAuthorityResponse) ProtoMessage() {}
+
+func (x *RetireAuthorityResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_lbd_v1_cluster_service_proto_msgTypes[44]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RetireAuthorityResponse.ProtoReflect.Descriptor instead.
+func (*RetireAuthorityResponse) Descriptor() ([]byte, []int) {
+	return file_lbd_v1_cluster_service_proto_rawDescGZIP(), []int{44}
+}
+
+func (x *RetireAuthorityResponse) GetAuthority() string {
+	if x != nil {
+		return x.Authority
+	}
+	return ""
+}
+
 var File_lbd_v1_cluster_service_proto protoreflect.FileDescriptor
 
 const file_lbd_v1_cluster_service_proto_rawDesc = "" +
 	"\n" +
-	"\x1clbd/v1/cluster_service.proto\x12\x06lbd.v1\x1a\x13lbd/v1/access.proto\"t\n" +
+	"\x1clbd/v1/cluster_service.proto\x12\x06lbd.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x13lbd/v1/access.proto\"\x93\x01\n" +
 	"\aSealKey\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x16\n" +
 	"\x06active\x18\x02 \x01(\bR\x06active\x12\x18\n" +
 	"\asecrets\x18\x03 \x01(\x03R\asecrets\x12'\n" +
-	"\x0fhistory_secrets\x18\x04 \x01(\x03R\x0ehistorySecrets\"\x16\n" +
+	"\x0fhistory_secrets\x18\x04 \x01(\x03R\x0ehistorySecrets\x12\x1d\n" +
+	"\n" +
+	"missing_on\x18\x05 \x03(\tR\tmissingOn\"\x16\n" +
 	"\x14GetSealStatusRequest\"T\n" +
 	"\x15GetSealStatusResponse\x12#\n" +
 	"\x04keys\x18\x01 \x03(\v2\x0f.lbd.v1.SealKeyR\x04keys\x12\x16\n" +
-	"\x06source\x18\x02 \x01(\tR\x06source\"2\n" +
+	"\x06source\x18\x02 \x01(\tR\x06source\"H\n" +
 	"\x11RotateSealRequest\x12\x1d\n" +
 	"\n" +
-	"request_id\x18\x01 \x01(\tR\trequestId\"U\n" +
+	"request_id\x18\x01 \x01(\tR\trequestId\x12\x14\n" +
+	"\x05force\x18\x02 \x01(\bR\x05force\"U\n" +
 	"\x12RotateSealResponse\x12#\n" +
 	"\x04keys\x18\x01 \x03(\v2\x0f.lbd.v1.SealKeyR\x04keys\x12\x1a\n" +
 	"\bresealed\x18\x02 \x01(\x03R\bresealed\"B\n" +
@@ -504,14 +2875,221 @@ const file_lbd_v1_cluster_service_proto_rawDesc = "" +
 	"recipients\x18\x01 \x03(\tR\n" +
 	"recipients\"+\n" +
 	"\x15ExportSealKeyResponse\x12\x12\n" +
-	"\x04file\x18\x01 \x01(\tR\x04file2\xde\x02\n" +
-	"\x0eClusterService\x12V\n" +
-	"\rGetSealStatus\x12\x1c.lbd.v1.GetSealStatusRequest\x1a\x1d.lbd.v1.GetSealStatusResponse\"\b\xe2\xe0\x18\x04\b\x01\x10\x03\x12M\n" +
+	"\x04file\x18\x01 \x01(\tR\x04file\"\x8c\x02\n" +
+	"\x04Node\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x18\n" +
+	"\aaddress\x18\x03 \x01(\tR\aaddress\x12$\n" +
+	"\x04role\x18\x04 \x01(\x0e2\x10.lbd.v1.NodeRoleR\x04role\x12\x18\n" +
+	"\aversion\x18\x05 \x01(\tR\aversion\x12\x12\n" +
+	"\x04gate\x18\x06 \x01(\x05R\x04gate\x127\n" +
+	"\tjoin_time\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\bjoinTime\x12'\n" +
+	"\x05drain\x18\b \x01(\v2\x11.lbd.v1.NodeDrainR\x05drain\x12\x10\n" +
+	"\x03key\x18\t \x01(\tR\x03key\"k\n" +
+	"\tNodeDrain\x12\x16\n" +
+	"\x06author\x18\x01 \x01(\tR\x06author\x12\x16\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\x12.\n" +
+	"\x04time\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\"\xd3\x03\n" +
 	"\n" +
-	"RotateSeal\x12\x19.lbd.v1.RotateSealRequest\x1a\x1a.lbd.v1.RotateSealResponse\"\b\xe2\xe0\x18\x04\b\x04\x10\x03\x12M\n" +
+	"NodeStatus\x12 \n" +
+	"\x04node\x18\x01 \x01(\v2\f.lbd.v1.NodeR\x04node\x12\x1c\n" +
+	"\treachable\x18\x02 \x01(\bR\treachable\x12-\n" +
+	"\x12unreachable_reason\x18\x03 \x01(\tR\x11unreachableReason\x12\x14\n" +
+	"\x05voter\x18\x04 \x01(\bR\x05voter\x12\x1b\n" +
+	"\traft_role\x18\x05 \x01(\tR\braftRole\x12'\n" +
+	"\x0fstored_revision\x18\x06 \x01(\x03R\x0estoredRevision\x12'\n" +
+	"\x0fserved_revision\x18\a \x01(\x03R\x0eservedRevision\x12#\n" +
+	"\rapplied_index\x18\b \x01(\x04R\fappliedIndex\x129\n" +
 	"\n" +
-	"RetireSeal\x12\x19.lbd.v1.RetireSealRequest\x1a\x1a.lbd.v1.RetireSealResponse\"\b\xe2\xe0\x18\x04\b\x04\x10\x03\x12V\n" +
-	"\rExportSealKey\x12\x1c.lbd.v1.ExportSealKeyRequest\x1a\x1d.lbd.v1.ExportSealKeyResponse\"\b\xe2\xe0\x18\x04\b\x04\x10\x03B\x18Z\x16lbd/proto/lbd/v1;lbdv1b\x06proto3"
+	"start_time\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\tstartTime\x12\x19\n" +
+	"\bstale_ms\x18\n" +
+	" \x01(\x03R\astaleMs\x12\x1a\n" +
+	"\bproblems\x18\v \x03(\tR\bproblems\x12 \n" +
+	"\vconnections\x18\f \x01(\x03R\vconnections\x12\x18\n" +
+	"\atraffic\x18\r \x01(\tR\atraffic\" \n" +
+	"\x1eClusterServiceGetStatusRequest\"\x9a\x02\n" +
+	"\x1fClusterServiceGetStatusResponse\x12\x1d\n" +
+	"\n" +
+	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12\x14\n" +
+	"\x05epoch\x18\x02 \x01(\x03R\x05epoch\x12\x12\n" +
+	"\x04gate\x18\x03 \x01(\x05R\x04gate\x12\x16\n" +
+	"\x06leader\x18\x04 \x01(\tR\x06leader\x12(\n" +
+	"\x05nodes\x18\x05 \x03(\v2\x12.lbd.v1.NodeStatusR\x05nodes\x12\x1a\n" +
+	"\bproblems\x18\x06 \x03(\tR\bproblems\x12\x16\n" +
+	"\x06voters\x18\a \x01(\x05R\x06voters\x12\x1c\n" +
+	"\ttolerates\x18\b \x01(\x05R\ttolerates\x12\x1a\n" +
+	"\bwarnings\x18\t \x03(\tR\bwarnings\"\x16\n" +
+	"\x14VerifyClusterRequest\"\x89\x01\n" +
+	"\x15VerifyClusterResponse\x12\x14\n" +
+	"\x05index\x18\x01 \x01(\x04R\x05index\x12\x1a\n" +
+	"\brevision\x18\x02 \x01(\x03R\brevision\x12(\n" +
+	"\x05nodes\x18\x03 \x03(\v2\x12.lbd.v1.NodeDigestR\x05nodes\x12\x14\n" +
+	"\x05equal\x18\x04 \x01(\bR\x05equal\"P\n" +
+	"\n" +
+	"NodeDigest\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\x12\x16\n" +
+	"\x06digest\x18\x02 \x01(\tR\x06digest\x12\x16\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\"\xa7\x02\n" +
+	"\tJoinToken\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x16\n" +
+	"\x06author\x18\x02 \x01(\tR\x06author\x12;\n" +
+	"\vcreate_time\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"createTime\x12;\n" +
+	"\vexpire_time\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"expireTime\x12\x12\n" +
+	"\x04uses\x18\x05 \x01(\x05R\x04uses\x12\x1a\n" +
+	"\breusable\x18\x06 \x01(\bR\breusable\x12\x12\n" +
+	"\x04node\x18\a \x01(\tR\x04node\x12\x18\n" +
+	"\asources\x18\b \x03(\tR\asources\x12\x1a\n" +
+	"\bapproval\x18\t \x01(\bR\bapproval\"\xde\x01\n" +
+	"\x16CreateJoinTokenRequest\x12+\n" +
+	"\x03ttl\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\x03ttl\x12\x12\n" +
+	"\x04uses\x18\x02 \x01(\x05R\x04uses\x12\x1a\n" +
+	"\breusable\x18\x03 \x01(\bR\breusable\x12\x12\n" +
+	"\x04node\x18\x04 \x01(\tR\x04node\x12\x18\n" +
+	"\asources\x18\x05 \x03(\tR\asources\x12\x1a\n" +
+	"\bapproval\x18\x06 \x01(\bR\bapproval\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\a \x01(\tR\trequestId\"x\n" +
+	"\x17CreateJoinTokenResponse\x12'\n" +
+	"\x05token\x18\x01 \x01(\v2\x11.lbd.v1.JoinTokenR\x05token\x12\x16\n" +
+	"\x06secret\x18\x02 \x01(\tR\x06secret\x12\x1c\n" +
+	"\taddresses\x18\x03 \x03(\tR\taddresses\"\x17\n" +
+	"\x15ListJoinTokensRequest\"r\n" +
+	"\x16ListJoinTokensResponse\x12)\n" +
+	"\x06tokens\x18\x01 \x03(\v2\x11.lbd.v1.JoinTokenR\x06tokens\x12-\n" +
+	"\apending\x18\x02 \x03(\v2\x13.lbd.v1.PendingNodeR\apending\"\xc0\x01\n" +
+	"\vPendingNode\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x18\n" +
+	"\aaddress\x18\x03 \x01(\tR\aaddress\x12\x16\n" +
+	"\x06source\x18\x04 \x01(\tR\x06source\x12\x10\n" +
+	"\x03key\x18\x05 \x01(\tR\x03key\x12\x19\n" +
+	"\btoken_id\x18\x06 \x01(\tR\atokenId\x12.\n" +
+	"\x04time\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\x04time\"G\n" +
+	"\x16RevokeJoinTokenRequest\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\x02 \x01(\tR\trequestId\"\x19\n" +
+	"\x17RevokeJoinTokenResponse\"_\n" +
+	"\x12ApproveNodeRequest\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\x12\x16\n" +
+	"\x06reject\x18\x02 \x01(\bR\x06reject\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\x03 \x01(\tR\trequestId\">\n" +
+	"\x13ApproveNodeResponse\x12'\n" +
+	"\x04node\x18\x01 \x01(\v2\x13.lbd.v1.PendingNodeR\x04node\"~\n" +
+	"\x11RemoveNodeRequest\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\x12 \n" +
+	"\vcompromised\x18\x02 \x01(\bR\vcompromised\x12\x14\n" +
+	"\x05force\x18\x03 \x01(\bR\x05force\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\x04 \x01(\tR\trequestId\"\xc5\x01\n" +
+	"\x12RemoveNodeResponse\x12 \n" +
+	"\x04node\x18\x01 \x01(\v2\f.lbd.v1.NodeR\x04node\x12\"\n" +
+	"\fcertificates\x18\x02 \x03(\tR\fcertificates\x12\x1c\n" +
+	"\tauthority\x18\x03 \x01(\tR\tauthority\x12-\n" +
+	"\x12previous_authority\x18\x04 \x01(\tR\x11previousAuthority\x12\x1c\n" +
+	"\tunreached\x18\x05 \x03(\tR\tunreached\"\x8f\x01\n" +
+	"\x12ReplaceNodeRequest\x12\x10\n" +
+	"\x03old\x18\x01 \x01(\tR\x03old\x12\x10\n" +
+	"\x03new\x18\x02 \x01(\tR\x03new\x12 \n" +
+	"\vcompromised\x18\x03 \x01(\bR\vcompromised\x12\x14\n" +
+	"\x05force\x18\x04 \x01(\bR\x05force\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\x05 \x01(\tR\trequestId\"m\n" +
+	"\x13ReplaceNodeResponse\x124\n" +
+	"\aremoved\x18\x01 \x01(\v2\x1a.lbd.v1.RemoveNodeResponseR\aremoved\x12 \n" +
+	"\x04node\x18\x02 \x01(\v2\f.lbd.v1.NodeR\x04node\"+\n" +
+	"\x15TransferLeaderRequest\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\"0\n" +
+	"\x16TransferLeaderResponse\x12\x16\n" +
+	"\x06leader\x18\x01 \x01(\tR\x06leader\"m\n" +
+	"\x12SetNodeRoleRequest\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\x12$\n" +
+	"\x04role\x18\x02 \x01(\x0e2\x10.lbd.v1.NodeRoleR\x04role\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\x03 \x01(\tR\trequestId\"7\n" +
+	"\x13SetNodeRoleResponse\x12 \n" +
+	"\x04node\x18\x01 \x01(\v2\f.lbd.v1.NodeR\x04node\"s\n" +
+	"\x10DrainNodeRequest\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\x12\x16\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x14\n" +
+	"\x05force\x18\x03 \x01(\bR\x05force\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\x04 \x01(\tR\trequestId\"5\n" +
+	"\x11DrainNodeResponse\x12 \n" +
+	"\x04node\x18\x01 \x01(\v2\f.lbd.v1.NodeR\x04node\"G\n" +
+	"\x12UndrainNodeRequest\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\x02 \x01(\tR\trequestId\"7\n" +
+	"\x13UndrainNodeResponse\x12 \n" +
+	"\x04node\x18\x01 \x01(\v2\f.lbd.v1.NodeR\x04node\"6\n" +
+	"\x15RecoverClusterRequest\x12\x1d\n" +
+	"\n" +
+	"cluster_id\x18\x01 \x01(\tR\tclusterId\"t\n" +
+	"\x16RecoverClusterResponse\x12\x14\n" +
+	"\x05epoch\x18\x01 \x01(\x03R\x05epoch\x12&\n" +
+	"\aremoved\x18\x02 \x03(\v2\f.lbd.v1.NodeR\aremoved\x12\x1c\n" +
+	"\tauthority\x18\x03 \x01(\tR\tauthority\"7\n" +
+	"\x16RotateAuthorityRequest\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\x01 \x01(\tR\trequestId\"f\n" +
+	"\x17RotateAuthorityResponse\x12\x1c\n" +
+	"\tauthority\x18\x01 \x01(\tR\tauthority\x12-\n" +
+	"\x12previous_authority\x18\x02 \x01(\tR\x11previousAuthority\"7\n" +
+	"\x16RetireAuthorityRequest\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\x01 \x01(\tR\trequestId\"7\n" +
+	"\x17RetireAuthorityResponse\x12\x1c\n" +
+	"\tauthority\x18\x01 \x01(\tR\tauthority*S\n" +
+	"\bNodeRole\x12\x19\n" +
+	"\x15NODE_ROLE_UNSPECIFIED\x10\x00\x12\x13\n" +
+	"\x0fNODE_ROLE_VOTER\x10\x01\x12\x17\n" +
+	"\x13NODE_ROLE_NON_VOTER\x10\x022\xb0\r\n" +
+	"\x0eClusterService\x12h\n" +
+	"\tGetStatus\x12&.lbd.v1.ClusterServiceGetStatusRequest\x1a'.lbd.v1.ClusterServiceGetStatusResponse\"\n" +
+	"\xe2\xe0\x18\x06\b\x01\x10\x01\x18\x01\x12X\n" +
+	"\rVerifyCluster\x12\x1c.lbd.v1.VerifyClusterRequest\x1a\x1d.lbd.v1.VerifyClusterResponse\"\n" +
+	"\xe2\xe0\x18\x06\b\x01\x10\x03\x18\x01\x12^\n" +
+	"\x0fCreateJoinToken\x12\x1e.lbd.v1.CreateJoinTokenRequest\x1a\x1f.lbd.v1.CreateJoinTokenResponse\"\n" +
+	"\xe2\xe0\x18\x06\b\x04\x10\x03\x18\x03\x12[\n" +
+	"\x0eListJoinTokens\x12\x1d.lbd.v1.ListJoinTokensRequest\x1a\x1e.lbd.v1.ListJoinTokensResponse\"\n" +
+	"\xe2\xe0\x18\x06\b\x04\x10\x03\x18\x02\x12^\n" +
+	"\x0fRevokeJoinToken\x12\x1e.lbd.v1.RevokeJoinTokenRequest\x1a\x1f.lbd.v1.RevokeJoinTokenResponse\"\n" +
+	"\xe2\xe0\x18\x06\b\x04\x10\x03\x18\x03\x12R\n" +
+	"\vApproveNode\x12\x1a.lbd.v1.ApproveNodeRequest\x1a\x1b.lbd.v1.ApproveNodeResponse\"\n" +
+	"\xe2\xe0\x18\x06\b\x04\x10\x03\x18\x03\x12O\n" +
+	"\n" +
+	"RemoveNode\x12\x19.lbd.v1.RemoveNodeRequest\x1a\x1a.lbd.v1.RemoveNodeResponse\"\n" +
+	"\xe2\xe0\x18\x06\b\x04\x10\x03\x18\x03\x12R\n" +
+	"\vReplaceNode\x12\x1a.lbd.v1.ReplaceNodeRequest\x1a\x1b.lbd.v1.ReplaceNodeResponse\"\n" +
+	"\xe2\xe0\x18\x06\b\x04\x10\x03\x18\x03\x12[\n" +
+	"\x0eTransferLeader\x12\x1d.lbd.v1.TransferLeaderRequest\x1a\x1e.lbd.v1.TransferLeaderResponse\"\n" +
+	"\xe2\xe0\x18\x06\b\x04\x10\x03\x18\x03\x12R\n" +
+	"\vSetNodeRole\x12\x1a.lbd.v1.SetNodeRoleRequest\x1a\x1b.lbd.v1.SetNodeRoleResponse\"\n" +
+	"\xe2\xe0\x18\x06\b\x04\x10\x03\x18\x03\x12L\n" +
+	"\tDrainNode\x12\x18.lbd.v1.DrainNodeRequest\x1a\x19.lbd.v1.DrainNodeResponse\"\n" +
+	"\xe2\xe0\x18\x06\b\x02\x10\x03\x18\x03\x12R\n" +
+	"\vUndrainNode\x12\x1a.lbd.v1.UndrainNodeRequest\x1a\x1b.lbd.v1.UndrainNodeResponse\"\n" +
+	"\xe2\xe0\x18\x06\b\x02\x10\x03\x18\x03\x12[\n" +
+	"\x0eRecoverCluster\x12\x1d.lbd.v1.RecoverClusterRequest\x1a\x1e.lbd.v1.RecoverClusterResponse\"\n" +
+	"\xe2\xe0\x18\x06\b\x04\x10\x03\x18\x01\x12^\n" +
+	"\x0fRotateAuthority\x12\x1e.lbd.v1.RotateAuthorityRequest\x1a\x1f.lbd.v1.RotateAuthorityResponse\"\n" +
+	"\xe2\xe0\x18\x06\b\x04\x10\x03\x18\x03\x12^\n" +
+	"\x0fRetireAuthority\x12\x1e.lbd.v1.RetireAuthorityRequest\x1a\x1f.lbd.v1.RetireAuthorityResponse\"\n" +
+	"\xe2\xe0\x18\x06\b\x04\x10\x03\x18\x03\x12X\n" +
+	"\rGetSealStatus\x12\x1c.lbd.v1.GetSealStatusRequest\x1a\x1d.lbd.v1.GetSealStatusResponse\"\n" +
+	"\xe2\xe0\x18\x06\b\x01\x10\x03\x18\x01\x12O\n" +
+	"\n" +
+	"RotateSeal\x12\x19.lbd.v1.RotateSealRequest\x1a\x1a.lbd.v1.RotateSealResponse\"\n" +
+	"\xe2\xe0\x18\x06\b\x04\x10\x03\x18\x03\x12O\n" +
+	"\n" +
+	"RetireSeal\x12\x19.lbd.v1.RetireSealRequest\x1a\x1a.lbd.v1.RetireSealResponse\"\n" +
+	"\xe2\xe0\x18\x06\b\x04\x10\x03\x18\x03\x12X\n" +
+	"\rExportSealKey\x12\x1c.lbd.v1.ExportSealKeyRequest\x1a\x1d.lbd.v1.ExportSealKeyResponse\"\n" +
+	"\xe2\xe0\x18\x06\b\x04\x10\x03\x18\x03B\x18Z\x16lbd/proto/lbd/v1;lbdv1b\x06proto3"
 
 var (
 	file_lbd_v1_cluster_service_proto_rawDescOnce sync.Once
@@ -525,35 +3103,129 @@ func file_lbd_v1_cluster_service_proto_rawDescGZIP() []byte {
 	return file_lbd_v1_cluster_service_proto_rawDescData
 }
 
-var file_lbd_v1_cluster_service_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
+var file_lbd_v1_cluster_service_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
+var file_lbd_v1_cluster_service_proto_msgTypes = make([]protoimpl.MessageInfo, 45)
 var file_lbd_v1_cluster_service_proto_goTypes = []any{
-	(*SealKey)(nil),               // 0: lbd.v1.SealKey
-	(*GetSealStatusRequest)(nil),  // 1: lbd.v1.GetSealStatusRequest
-	(*GetSealStatusResponse)(nil), // 2: lbd.v1.GetSealStatusResponse
-	(*RotateSealRequest)(nil),     // 3: lbd.v1.RotateSealRequest
-	(*RotateSealResponse)(nil),    // 4: lbd.v1.RotateSealResponse
-	(*RetireSealRequest)(nil),     // 5: lbd.v1.RetireSealRequest
-	(*RetireSealResponse)(nil),    // 6: lbd.v1.RetireSealResponse
-	(*ExportSealKeyRequest)(nil),  // 7: lbd.v1.ExportSealKeyRequest
-	(*ExportSealKeyResponse)(nil), // 8: lbd.v1.ExportSealKeyResponse
+	(NodeRole)(0),                           // 0: lbd.v1.NodeRole
+	(*SealKey)(nil),                         // 1: lbd.v1.SealKey
+	(*GetSealStatusRequest)(nil),            // 2: lbd.v1.GetSealStatusRequest
+	(*GetSealStatusResponse)(nil),           // 3: lbd.v1.GetSealStatusResponse
+	(*RotateSealRequest)(nil),               // 4: lbd.v1.RotateSealRequest
+	(*RotateSealResponse)(nil),              // 5: lbd.v1.RotateSealResponse
+	(*RetireSealRequest)(nil),               // 6: lbd.v1.RetireSealRequest
+	(*RetireSealResponse)(nil),              // 7: lbd.v1.RetireSealResponse
+	(*ExportSealKeyRequest)(nil),            // 8: lbd.v1.ExportSealKeyRequest
+	(*ExportSealKeyResponse)(nil),           // 9: lbd.v1.ExportSealKeyResponse
+	(*Node)(nil),                            // 10: lbd.v1.Node
+	(*NodeDrain)(nil),                       // 11: lbd.v1.NodeDrain
+	(*NodeStatus)(nil),                      // 12: lbd.v1.NodeStatus
+	(*ClusterServiceGetStatusRequest)(nil),  // 13: lbd.v1.ClusterServiceGetStatusRequest
+	(*ClusterServiceGetStatusResponse)(nil), // 14: lbd.v1.ClusterServiceGetStatusResponse
+	(*VerifyClusterRequest)(nil),            // 15: lbd.v1.VerifyClusterRequest
+	(*VerifyClusterResponse)(nil),           // 16: lbd.v1.VerifyClusterResponse
+	(*NodeDigest)(nil),                      // 17: lbd.v1.NodeDigest
+	(*JoinToken)(nil),                       // 18: lbd.v1.JoinToken
+	(*CreateJoinTokenRequest)(nil),          // 19: lbd.v1.CreateJoinTokenRequest
+	(*CreateJoinTokenResponse)(nil),         // 20: lbd.v1.CreateJoinTokenResponse
+	(*ListJoinTokensRequest)(nil),           // 21: lbd.v1.ListJoinTokensRequest
+	(*ListJoinTokensResponse)(nil),          // 22: lbd.v1.ListJoinTokensResponse
+	(*PendingNode)(nil),                     // 23: lbd.v1.PendingNode
+	(*RevokeJoinTokenRequest)(nil),          // 24: lbd.v1.RevokeJoinTokenRequest
+	(*RevokeJoinTokenResponse)(nil),         // 25: lbd.v1.RevokeJoinTokenResponse
+	(*ApproveNodeRequest)(nil),              // 26: lbd.v1.ApproveNodeRequest
+	(*ApproveNodeResponse)(nil),             // 27: lbd.v1.ApproveNodeResponse
+	(*RemoveNodeRequest)(nil),               // 28: lbd.v1.RemoveNodeRequest
+	(*RemoveNodeResponse)(nil),              // 29: lbd.v1.RemoveNodeResponse
+	(*ReplaceNodeRequest)(nil),              // 30: lbd.v1.ReplaceNodeRequest
+	(*ReplaceNodeResponse)(nil),             // 31: lbd.v1.ReplaceNodeResponse
+	(*TransferLeaderRequest)(nil),           // 32: lbd.v1.TransferLeaderRequest
+	(*TransferLeaderResponse)(nil),          // 33: lbd.v1.TransferLeaderResponse
+	(*SetNodeRoleRequest)(nil),              // 34: lbd.v1.SetNodeRoleRequest
+	(*SetNodeRoleResponse)(nil),             // 35: lbd.v1.SetNodeRoleResponse
+	(*DrainNodeRequest)(nil),                // 36: lbd.v1.DrainNodeRequest
+	(*DrainNodeResponse)(nil),               // 37: lbd.v1.DrainNodeResponse
+	(*UndrainNodeRequest)(nil),              // 38: lbd.v1.UndrainNodeRequest
+	(*UndrainNodeResponse)(nil),             // 39: lbd.v1.UndrainNodeResponse
+	(*RecoverClusterRequest)(nil),           // 40: lbd.v1.RecoverClusterRequest
+	(*RecoverClusterResponse)(nil),          // 41: lbd.v1.RecoverClusterResponse
+	(*RotateAuthorityRequest)(nil),          // 42: lbd.v1.RotateAuthorityRequest
+	(*RotateAuthorityResponse)(nil),         // 43: lbd.v1.RotateAuthorityResponse
+	(*RetireAuthorityRequest)(nil),          // 44: lbd.v1.RetireAuthorityRequest
+	(*RetireAuthorityResponse)(nil),         // 45: lbd.v1.RetireAuthorityResponse
+	(*timestamppb.Timestamp)(nil),           // 46: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),             // 47: google.protobuf.Duration
 }
 var file_lbd_v1_cluster_service_proto_depIdxs = []int32{
-	0, // 0: lbd.v1.GetSealStatusResponse.keys:type_name -> lbd.v1.SealKey
-	0, // 1: lbd.v1.RotateSealResponse.keys:type_name -> lbd.v1.SealKey
-	0, // 2: lbd.v1.RetireSealResponse.keys:type_name -> lbd.v1.SealKey
-	1, // 3: lbd.v1.ClusterService.GetSealStatus:input_type -> lbd.v1.GetSealStatusRequest
-	3, // 4: lbd.v1.ClusterService.RotateSeal:input_type -> lbd.v1.RotateSealRequest
-	5, // 5: lbd.v1.ClusterService.RetireSeal:input_type -> lbd.v1.RetireSealRequest
-	7, // 6: lbd.v1.ClusterService.ExportSealKey:input_type -> lbd.v1.ExportSealKeyRequest
-	2, // 7: lbd.v1.ClusterService.GetSealStatus:output_type -> lbd.v1.GetSealStatusResponse
-	4, // 8: lbd.v1.ClusterService.RotateSeal:output_type -> lbd.v1.RotateSealResponse
-	6, // 9: lbd.v1.ClusterService.RetireSeal:output_type -> lbd.v1.RetireSealResponse
-	8, // 10: lbd.v1.ClusterService.ExportSealKey:output_type -> lbd.v1.ExportSealKeyResponse
-	7, // [7:11] is the sub-list for method output_type
-	3, // [3:7] is the sub-list for method input_type
-	3, // [3:3] is the sub-list for extension type_name
-	3, // [3:3] is the sub-list for extension extendee
-	0, // [0:3] is the sub-list for field type_name
+	1,  // 0: lbd.v1.GetSealStatusResponse.keys:type_name -> lbd.v1.SealKey
+	1,  // 1: lbd.v1.RotateSealResponse.keys:type_name -> lbd.v1.SealKey
+	1,  // 2: lbd.v1.RetireSealResponse.keys:type_name -> lbd.v1.SealKey
+	0,  // 3: lbd.v1.Node.role:type_name -> lbd.v1.NodeRole
+	46, // 4: lbd.v1.Node.join_time:type_name -> google.protobuf.Timestamp
+	11, // 5: lbd.v1.Node.drain:type_name -> lbd.v1.NodeDrain
+	46, // 6: lbd.v1.NodeDrain.time:type_name -> google.protobuf.Timestamp
+	10, // 7: lbd.v1.NodeStatus.node:type_name -> lbd.v1.Node
+	46, // 8: lbd.v1.NodeStatus.start_time:type_name -> google.protobuf.Timestamp
+	12, // 9: lbd.v1.ClusterServiceGetStatusResponse.nodes:type_name -> lbd.v1.NodeStatus
+	17, // 10: lbd.v1.VerifyClusterResponse.nodes:type_name -> lbd.v1.NodeDigest
+	46, // 11: lbd.v1.JoinToken.create_time:type_name -> google.protobuf.Timestamp
+	46, // 12: lbd.v1.JoinToken.expire_time:type_name -> google.protobuf.Timestamp
+	47, // 13: lbd.v1.CreateJoinTokenRequest.ttl:type_name -> google.protobuf.Duration
+	18, // 14: lbd.v1.CreateJoinTokenResponse.token:type_name -> lbd.v1.JoinToken
+	18, // 15: lbd.v1.ListJoinTokensResponse.tokens:type_name -> lbd.v1.JoinToken
+	23, // 16: lbd.v1.ListJoinTokensResponse.pending:type_name -> lbd.v1.PendingNode
+	46, // 17: lbd.v1.PendingNode.time:type_name -> google.protobuf.Timestamp
+	23, // 18: lbd.v1.ApproveNodeResponse.node:type_name -> lbd.v1.PendingNode
+	10, // 19: lbd.v1.RemoveNodeResponse.node:type_name -> lbd.v1.Node
+	29, // 20: lbd.v1.ReplaceNodeResponse.removed:type_name -> lbd.v1.RemoveNodeResponse
+	10, // 21: lbd.v1.ReplaceNodeResponse.node:type_name -> lbd.v1.Node
+	0,  // 22: lbd.v1.SetNodeRoleRequest.role:type_name -> lbd.v1.NodeRole
+	10, // 23: lbd.v1.SetNodeRoleResponse.node:type_name -> lbd.v1.Node
+	10, // 24: lbd.v1.DrainNodeResponse.node:type_name -> lbd.v1.Node
+	10, // 25: lbd.v1.UndrainNodeResponse.node:type_name -> lbd.v1.Node
+	10, // 26: lbd.v1.RecoverClusterResponse.removed:type_name -> lbd.v1.Node
+	13, // 27: lbd.v1.ClusterService.GetStatus:input_type -> lbd.v1.ClusterServiceGetStatusRequest
+	15, // 28: lbd.v1.ClusterService.VerifyCluster:input_type -> lbd.v1.VerifyClusterRequest
+	19, // 29: lbd.v1.ClusterService.CreateJoinToken:input_type -> lbd.v1.CreateJoinTokenRequest
+	21, // 30: lbd.v1.ClusterService.ListJoinTokens:input_type -> lbd.v1.ListJoinTokensRequest
+	24, // 31: lbd.v1.ClusterService.RevokeJoinToken:input_type -> lbd.v1.RevokeJoinTokenRequest
+	26, // 32: lbd.v1.ClusterService.ApproveNode:input_type -> lbd.v1.ApproveNodeRequest
+	28, // 33: lbd.v1.ClusterService.RemoveNode:input_type -> lbd.v1.RemoveNodeRequest
+	30, // 34: lbd.v1.ClusterService.ReplaceNode:input_type -> lbd.v1.ReplaceNodeRequest
+	32, // 35: lbd.v1.ClusterService.TransferLeader:input_type -> lbd.v1.TransferLeaderRequest
+	34, // 36: lbd.v1.ClusterService.SetNodeRole:input_type -> lbd.v1.SetNodeRoleRequest
+	36, // 37: lbd.v1.ClusterService.DrainNode:input_type -> lbd.v1.DrainNodeRequest
+	38, // 38: lbd.v1.ClusterService.UndrainNode:input_type -> lbd.v1.UndrainNodeRequest
+	40, // 39: lbd.v1.ClusterService.RecoverCluster:input_type -> lbd.v1.RecoverClusterRequest
+	42, // 40: lbd.v1.ClusterService.RotateAuthority:input_type -> lbd.v1.RotateAuthorityRequest
+	44, // 41: lbd.v1.ClusterService.RetireAuthority:input_type -> lbd.v1.RetireAuthorityRequest
+	2,  // 42: lbd.v1.ClusterService.GetSealStatus:input_type -> lbd.v1.GetSealStatusRequest
+	4,  // 43: lbd.v1.ClusterService.RotateSeal:input_type -> lbd.v1.RotateSealRequest
+	6,  // 44: lbd.v1.ClusterService.RetireSeal:input_type -> lbd.v1.RetireSealRequest
+	8,  // 45: lbd.v1.ClusterService.ExportSealKey:input_type -> lbd.v1.ExportSealKeyRequest
+	14, // 46: lbd.v1.ClusterService.GetStatus:output_type -> lbd.v1.ClusterServiceGetStatusResponse
+	16, // 47: lbd.v1.ClusterService.VerifyCluster:output_type -> lbd.v1.VerifyClusterResponse
+	20, // 48: lbd.v1.ClusterService.CreateJoinToken:output_type -> lbd.v1.CreateJoinTokenResponse
+	22, // 49: lbd.v1.ClusterService.ListJoinTokens:output_type -> lbd.v1.ListJoinTokensResponse
+	25, // 50: lbd.v1.ClusterService.RevokeJoinToken:output_type -> lbd.v1.RevokeJoinTokenResponse
+	27, // 51: lbd.v1.ClusterService.ApproveNode:output_type -> lbd.v1.ApproveNodeResponse
+	29, // 52: lbd.v1.ClusterService.RemoveNode:output_type -> lbd.v1.RemoveNodeResponse
+	31, // 53: lbd.v1.ClusterService.ReplaceNode:output_type -> lbd.v1.ReplaceNodeResponse
+	33, // 54: lbd.v1.ClusterService.TransferLeader:output_type -> lbd.v1.TransferLeaderResponse
+	35, // 55: lbd.v1.ClusterService.SetNodeRole:output_type -> lbd.v1.SetNodeRoleResponse
+	37, // 56: lbd.v1.ClusterService.DrainNode:output_type -> lbd.v1.DrainNodeResponse
+	39, // 57: lbd.v1.ClusterService.UndrainNode:output_type -> lbd.v1.UndrainNodeResponse
+	41, // 58: lbd.v1.ClusterService.RecoverCluster:output_type -> lbd.v1.RecoverClusterResponse
+	43, // 59: lbd.v1.ClusterService.RotateAuthority:output_type -> lbd.v1.RotateAuthorityResponse
+	45, // 60: lbd.v1.ClusterService.RetireAuthority:output_type -> lbd.v1.RetireAuthorityResponse
+	3,  // 61: lbd.v1.ClusterService.GetSealStatus:output_type -> lbd.v1.GetSealStatusResponse
+	5,  // 62: lbd.v1.ClusterService.RotateSeal:output_type -> lbd.v1.RotateSealResponse
+	7,  // 63: lbd.v1.ClusterService.RetireSeal:output_type -> lbd.v1.RetireSealResponse
+	9,  // 64: lbd.v1.ClusterService.ExportSealKey:output_type -> lbd.v1.ExportSealKeyResponse
+	46, // [46:65] is the sub-list for method output_type
+	27, // [27:46] is the sub-list for method input_type
+	27, // [27:27] is the sub-list for extension type_name
+	27, // [27:27] is the sub-list for extension extendee
+	0,  // [0:27] is the sub-list for field type_name
 }
 
 func init() { file_lbd_v1_cluster_service_proto_init() }
@@ -567,13 +3239,14 @@ func file_lbd_v1_cluster_service_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_lbd_v1_cluster_service_proto_rawDesc), len(file_lbd_v1_cluster_service_proto_rawDesc)),
-			NumEnums:      0,
-			NumMessages:   9,
+			NumEnums:      1,
+			NumMessages:   45,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
 		GoTypes:           file_lbd_v1_cluster_service_proto_goTypes,
 		DependencyIndexes: file_lbd_v1_cluster_service_proto_depIdxs,
+		EnumInfos:         file_lbd_v1_cluster_service_proto_enumTypes,
 		MessageInfos:      file_lbd_v1_cluster_service_proto_msgTypes,
 	}.Build()
 	File_lbd_v1_cluster_service_proto = out.File

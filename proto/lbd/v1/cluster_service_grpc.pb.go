@@ -19,18 +19,63 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	ClusterService_GetSealStatus_FullMethodName = "/lbd.v1.ClusterService/GetSealStatus"
-	ClusterService_RotateSeal_FullMethodName    = "/lbd.v1.ClusterService/RotateSeal"
-	ClusterService_RetireSeal_FullMethodName    = "/lbd.v1.ClusterService/RetireSeal"
-	ClusterService_ExportSealKey_FullMethodName = "/lbd.v1.ClusterService/ExportSealKey"
+	ClusterService_GetStatus_FullMethodName       = "/lbd.v1.ClusterService/GetStatus"
+	ClusterService_VerifyCluster_FullMethodName   = "/lbd.v1.ClusterService/VerifyCluster"
+	ClusterService_CreateJoinToken_FullMethodName = "/lbd.v1.ClusterService/CreateJoinToken"
+	ClusterService_ListJoinTokens_FullMethodName  = "/lbd.v1.ClusterService/ListJoinTokens"
+	ClusterService_RevokeJoinToken_FullMethodName = "/lbd.v1.ClusterService/RevokeJoinToken"
+	ClusterService_ApproveNode_FullMethodName     = "/lbd.v1.ClusterService/ApproveNode"
+	ClusterService_RemoveNode_FullMethodName      = "/lbd.v1.ClusterService/RemoveNode"
+	ClusterService_ReplaceNode_FullMethodName     = "/lbd.v1.ClusterService/ReplaceNode"
+	ClusterService_TransferLeader_FullMethodName  = "/lbd.v1.ClusterService/TransferLeader"
+	ClusterService_SetNodeRole_FullMethodName     = "/lbd.v1.ClusterService/SetNodeRole"
+	ClusterService_DrainNode_FullMethodName       = "/lbd.v1.ClusterService/DrainNode"
+	ClusterService_UndrainNode_FullMethodName     = "/lbd.v1.ClusterService/UndrainNode"
+	ClusterService_RecoverCluster_FullMethodName  = "/lbd.v1.ClusterService/RecoverCluster"
+	ClusterService_RotateAuthority_FullMethodName = "/lbd.v1.ClusterService/RotateAuthority"
+	ClusterService_RetireAuthority_FullMethodName = "/lbd.v1.ClusterService/RetireAuthority"
+	ClusterService_GetSealStatus_FullMethodName   = "/lbd.v1.ClusterService/GetSealStatus"
+	ClusterService_RotateSeal_FullMethodName      = "/lbd.v1.ClusterService/RotateSeal"
+	ClusterService_RetireSeal_FullMethodName      = "/lbd.v1.ClusterService/RetireSeal"
+	ClusterService_ExportSealKey_FullMethodName   = "/lbd.v1.ClusterService/ExportSealKey"
 )
 
 // ClusterServiceClient is the client API for ClusterService service.
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// ClusterService is about the cluster's own keys.
+// ClusterService is about the cluster itself: its nodes, its own keys.
 type ClusterServiceClient interface {
+	// GetStatus reads the condition of the cluster and of each node, asked one by one.
+	GetStatus(ctx context.Context, in *ClusterServiceGetStatusRequest, opts ...grpc.CallOption) (*ClusterServiceGetStatusResponse, error)
+	// VerifyCluster compares what the nodes hold, by a digest of the whole state at the same entry of the log.
+	VerifyCluster(ctx context.Context, in *VerifyClusterRequest, opts ...grpc.CallOption) (*VerifyClusterResponse, error)
+	// CreateJoinToken makes a token with which a node may join. Its secret is in the answer and nowhere else.
+	CreateJoinToken(ctx context.Context, in *CreateJoinTokenRequest, opts ...grpc.CallOption) (*CreateJoinTokenResponse, error)
+	// ListJoinTokens reads the tokens that are still good, and the nodes that wait for an approval.
+	ListJoinTokens(ctx context.Context, in *ListJoinTokensRequest, opts ...grpc.CallOption) (*ListJoinTokensResponse, error)
+	// RevokeJoinToken ends a token.
+	RevokeJoinToken(ctx context.Context, in *RevokeJoinTokenRequest, opts ...grpc.CallOption) (*RevokeJoinTokenResponse, error)
+	// ApproveNode lets a node in, or turns it away, that has shown a token which demands that.
+	ApproveNode(ctx context.Context, in *ApproveNodeRequest, opts ...grpc.CallOption) (*ApproveNodeResponse, error)
+	// RemoveNode takes a node out of the cluster, for good: the sealing key and the certificate authority become others. What would lose the quorum is refused.
+	RemoveNode(ctx context.Context, in *RemoveNodeRequest, opts ...grpc.CallOption) (*RemoveNodeResponse, error)
+	// ReplaceNode makes a node that has joined a voter in the place of another, which is removed.
+	ReplaceNode(ctx context.Context, in *ReplaceNodeRequest, opts ...grpc.CallOption) (*ReplaceNodeResponse, error)
+	// TransferLeader makes another voter the leader.
+	TransferLeader(ctx context.Context, in *TransferLeaderRequest, opts ...grpc.CallOption) (*TransferLeaderResponse, error)
+	// SetNodeRole makes a node a voter, or one that does not vote.
+	SetNodeRole(ctx context.Context, in *SetNodeRoleRequest, opts ...grpc.CallOption) (*SetNodeRoleResponse, error)
+	// DrainNode makes a node give its traffic up; it stays a member.
+	DrainNode(ctx context.Context, in *DrainNodeRequest, opts ...grpc.CallOption) (*DrainNodeResponse, error)
+	// UndrainNode makes a node take traffic again.
+	UndrainNode(ctx context.Context, in *UndrainNodeRequest, opts ...grpc.CallOption) (*UndrainNodeResponse, error)
+	// RecoverCluster makes the called node the only one of a new epoch of the cluster, where most voters are lost for good. Only by the control socket.
+	RecoverCluster(ctx context.Context, in *RecoverClusterRequest, opts ...grpc.CallOption) (*RecoverClusterResponse, error)
+	// RotateAuthority makes a new certificate authority; the previous one's pin stays good until RetireAuthority.
+	RotateAuthority(ctx context.Context, in *RotateAuthorityRequest, opts ...grpc.CallOption) (*RotateAuthorityResponse, error)
+	// RetireAuthority ends the trust in the previous certificate authority's pin.
+	RetireAuthority(ctx context.Context, in *RetireAuthorityRequest, opts ...grpc.CallOption) (*RetireAuthorityResponse, error)
 	// GetSealStatus reads which sealing keys there are and what is sealed under each.
 	GetSealStatus(ctx context.Context, in *GetSealStatusRequest, opts ...grpc.CallOption) (*GetSealStatusResponse, error)
 	// RotateSeal stages a new sealing key and seals everything under it. The old key stays, for backups, until RetireSeal.
@@ -47,6 +92,156 @@ type clusterServiceClient struct {
 
 func NewClusterServiceClient(cc grpc.ClientConnInterface) ClusterServiceClient {
 	return &clusterServiceClient{cc}
+}
+
+func (c *clusterServiceClient) GetStatus(ctx context.Context, in *ClusterServiceGetStatusRequest, opts ...grpc.CallOption) (*ClusterServiceGetStatusResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ClusterServiceGetStatusResponse)
+	err := c.cc.Invoke(ctx, ClusterService_GetStatus_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *clusterServiceClient) VerifyCluster(ctx context.Context, in *VerifyClusterRequest, opts ...grpc.CallOption) (*VerifyClusterResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(VerifyClusterResponse)
+	err := c.cc.Invoke(ctx, ClusterService_VerifyCluster_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *clusterServiceClient) CreateJoinToken(ctx context.Context, in *CreateJoinTokenRequest, opts ...grpc.CallOption) (*CreateJoinTokenResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(CreateJoinTokenResponse)
+	err := c.cc.Invoke(ctx, ClusterService_CreateJoinToken_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *clusterServiceClient) ListJoinTokens(ctx context.Context, in *ListJoinTokensRequest, opts ...grpc.CallOption) (*ListJoinTokensResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListJoinTokensResponse)
+	err := c.cc.Invoke(ctx, ClusterService_ListJoinTokens_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *clusterServiceClient) RevokeJoinToken(ctx context.Context, in *RevokeJoinTokenRequest, opts ...grpc.CallOption) (*RevokeJoinTokenResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RevokeJoinTokenResponse)
+	err := c.cc.Invoke(ctx, ClusterService_RevokeJoinToken_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *clusterServiceClient) ApproveNode(ctx context.Context, in *ApproveNodeRequest, opts ...grpc.CallOption) (*ApproveNodeResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ApproveNodeResponse)
+	err := c.cc.Invoke(ctx, ClusterService_ApproveNode_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *clusterServiceClient) RemoveNode(ctx context.Context, in *RemoveNodeRequest, opts ...grpc.CallOption) (*RemoveNodeResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RemoveNodeResponse)
+	err := c.cc.Invoke(ctx, ClusterService_RemoveNode_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *clusterServiceClient) ReplaceNode(ctx context.Context, in *ReplaceNodeRequest, opts ...grpc.CallOption) (*ReplaceNodeResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ReplaceNodeResponse)
+	err := c.cc.Invoke(ctx, ClusterService_ReplaceNode_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *clusterServiceClient) TransferLeader(ctx context.Context, in *TransferLeaderRequest, opts ...grpc.CallOption) (*TransferLeaderResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(TransferLeaderResponse)
+	err := c.cc.Invoke(ctx, ClusterService_TransferLeader_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *clusterServiceClient) SetNodeRole(ctx context.Context, in *SetNodeRoleRequest, opts ...grpc.CallOption) (*SetNodeRoleResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(SetNodeRoleResponse)
+	err := c.cc.Invoke(ctx, ClusterService_SetNodeRole_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *clusterServiceClient) DrainNode(ctx context.Context, in *DrainNodeRequest, opts ...grpc.CallOption) (*DrainNodeResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(DrainNodeResponse)
+	err := c.cc.Invoke(ctx, ClusterService_DrainNode_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *clusterServiceClient) UndrainNode(ctx context.Context, in *UndrainNodeRequest, opts ...grpc.CallOption) (*UndrainNodeResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(UndrainNodeResponse)
+	err := c.cc.Invoke(ctx, ClusterService_UndrainNode_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *clusterServiceClient) RecoverCluster(ctx context.Context, in *RecoverClusterRequest, opts ...grpc.CallOption) (*RecoverClusterResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RecoverClusterResponse)
+	err := c.cc.Invoke(ctx, ClusterService_RecoverCluster_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *clusterServiceClient) RotateAuthority(ctx context.Context, in *RotateAuthorityRequest, opts ...grpc.CallOption) (*RotateAuthorityResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RotateAuthorityResponse)
+	err := c.cc.Invoke(ctx, ClusterService_RotateAuthority_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *clusterServiceClient) RetireAuthority(ctx context.Context, in *RetireAuthorityRequest, opts ...grpc.CallOption) (*RetireAuthorityResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RetireAuthorityResponse)
+	err := c.cc.Invoke(ctx, ClusterService_RetireAuthority_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
 }
 
 func (c *clusterServiceClient) GetSealStatus(ctx context.Context, in *GetSealStatusRequest, opts ...grpc.CallOption) (*GetSealStatusResponse, error) {
@@ -93,8 +288,38 @@ func (c *clusterServiceClient) ExportSealKey(ctx context.Context, in *ExportSeal
 // All implementations must embed UnimplementedClusterServiceServer
 // for forward compatibility.
 //
-// ClusterService is about the cluster's own keys.
+// ClusterService is about the cluster itself: its nodes, its own keys.
 type ClusterServiceServer interface {
+	// GetStatus reads the condition of the cluster and of each node, asked one by one.
+	GetStatus(context.Context, *ClusterServiceGetStatusRequest) (*ClusterServiceGetStatusResponse, error)
+	// VerifyCluster compares what the nodes hold, by a digest of the whole state at the same entry of the log.
+	VerifyCluster(context.Context, *VerifyClusterRequest) (*VerifyClusterResponse, error)
+	// CreateJoinToken makes a token with which a node may join. Its secret is in the answer and nowhere else.
+	CreateJoinToken(context.Context, *CreateJoinTokenRequest) (*CreateJoinTokenResponse, error)
+	// ListJoinTokens reads the tokens that are still good, and the nodes that wait for an approval.
+	ListJoinTokens(context.Context, *ListJoinTokensRequest) (*ListJoinTokensResponse, error)
+	// RevokeJoinToken ends a token.
+	RevokeJoinToken(context.Context, *RevokeJoinTokenRequest) (*RevokeJoinTokenResponse, error)
+	// ApproveNode lets a node in, or turns it away, that has shown a token which demands that.
+	ApproveNode(context.Context, *ApproveNodeRequest) (*ApproveNodeResponse, error)
+	// RemoveNode takes a node out of the cluster, for good: the sealing key and the certificate authority become others. What would lose the quorum is refused.
+	RemoveNode(context.Context, *RemoveNodeRequest) (*RemoveNodeResponse, error)
+	// ReplaceNode makes a node that has joined a voter in the place of another, which is removed.
+	ReplaceNode(context.Context, *ReplaceNodeRequest) (*ReplaceNodeResponse, error)
+	// TransferLeader makes another voter the leader.
+	TransferLeader(context.Context, *TransferLeaderRequest) (*TransferLeaderResponse, error)
+	// SetNodeRole makes a node a voter, or one that does not vote.
+	SetNodeRole(context.Context, *SetNodeRoleRequest) (*SetNodeRoleResponse, error)
+	// DrainNode makes a node give its traffic up; it stays a member.
+	DrainNode(context.Context, *DrainNodeRequest) (*DrainNodeResponse, error)
+	// UndrainNode makes a node take traffic again.
+	UndrainNode(context.Context, *UndrainNodeRequest) (*UndrainNodeResponse, error)
+	// RecoverCluster makes the called node the only one of a new epoch of the cluster, where most voters are lost for good. Only by the control socket.
+	RecoverCluster(context.Context, *RecoverClusterRequest) (*RecoverClusterResponse, error)
+	// RotateAuthority makes a new certificate authority; the previous one's pin stays good until RetireAuthority.
+	RotateAuthority(context.Context, *RotateAuthorityRequest) (*RotateAuthorityResponse, error)
+	// RetireAuthority ends the trust in the previous certificate authority's pin.
+	RetireAuthority(context.Context, *RetireAuthorityRequest) (*RetireAuthorityResponse, error)
 	// GetSealStatus reads which sealing keys there are and what is sealed under each.
 	GetSealStatus(context.Context, *GetSealStatusRequest) (*GetSealStatusResponse, error)
 	// RotateSeal stages a new sealing key and seals everything under it. The old key stays, for backups, until RetireSeal.
@@ -113,6 +338,51 @@ type ClusterServiceServer interface {
 // pointer dereference when methods are called.
 type UnimplementedClusterServiceServer struct{}
 
+func (UnimplementedClusterServiceServer) GetStatus(context.Context, *ClusterServiceGetStatusRequest) (*ClusterServiceGetStatusResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetStatus not implemented")
+}
+func (UnimplementedClusterServiceServer) VerifyCluster(context.Context, *VerifyClusterRequest) (*VerifyClusterResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method VerifyCluster not implemented")
+}
+func (UnimplementedClusterServiceServer) CreateJoinToken(context.Context, *CreateJoinTokenRequest) (*CreateJoinTokenResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method CreateJoinToken not implemented")
+}
+func (UnimplementedClusterServiceServer) ListJoinTokens(context.Context, *ListJoinTokensRequest) (*ListJoinTokensResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListJoinTokens not implemented")
+}
+func (UnimplementedClusterServiceServer) RevokeJoinToken(context.Context, *RevokeJoinTokenRequest) (*RevokeJoinTokenResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method RevokeJoinToken not implemented")
+}
+func (UnimplementedClusterServiceServer) ApproveNode(context.Context, *ApproveNodeRequest) (*ApproveNodeResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ApproveNode not implemented")
+}
+func (UnimplementedClusterServiceServer) RemoveNode(context.Context, *RemoveNodeRequest) (*RemoveNodeResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method RemoveNode not implemented")
+}
+func (UnimplementedClusterServiceServer) ReplaceNode(context.Context, *ReplaceNodeRequest) (*ReplaceNodeResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ReplaceNode not implemented")
+}
+func (UnimplementedClusterServiceServer) TransferLeader(context.Context, *TransferLeaderRequest) (*TransferLeaderResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method TransferLeader not implemented")
+}
+func (UnimplementedClusterServiceServer) SetNodeRole(context.Context, *SetNodeRoleRequest) (*SetNodeRoleResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method SetNodeRole not implemented")
+}
+func (UnimplementedClusterServiceServer) DrainNode(context.Context, *DrainNodeRequest) (*DrainNodeResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method DrainNode not implemented")
+}
+func (UnimplementedClusterServiceServer) UndrainNode(context.Context, *UndrainNodeRequest) (*UndrainNodeResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method UndrainNode not implemented")
+}
+func (UnimplementedClusterServiceServer) RecoverCluster(context.Context, *RecoverClusterRequest) (*RecoverClusterResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method RecoverCluster not implemented")
+}
+func (UnimplementedClusterServiceServer) RotateAuthority(context.Context, *RotateAuthorityRequest) (*RotateAuthorityResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method RotateAuthority not implemented")
+}
+func (UnimplementedClusterServiceServer) RetireAuthority(context.Context, *RetireAuthorityRequest) (*RetireAuthorityResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method RetireAuthority not implemented")
+}
 func (UnimplementedClusterServiceServer) GetSealStatus(context.Context, *GetSealStatusRequest) (*GetSealStatusResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetSealStatus not implemented")
 }
@@ -144,6 +414,276 @@ func RegisterClusterServiceServer(s grpc.ServiceRegistrar, srv ClusterServiceSer
 		t.testEmbeddedByValue()
 	}
 	s.RegisterService(&ClusterService_ServiceDesc, srv)
+}
+
+func _ClusterService_GetStatus_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ClusterServiceGetStatusRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ClusterServiceServer).GetStatus(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ClusterService_GetStatus_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ClusterServiceServer).GetStatus(ctx, req.(*ClusterServiceGetStatusRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _ClusterService_VerifyCluster_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(VerifyClusterRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ClusterServiceServer).VerifyCluster(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ClusterService_VerifyCluster_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ClusterServiceServer).VerifyCluster(ctx, req.(*VerifyClusterRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _ClusterService_CreateJoinToken_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(CreateJoinTokenRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ClusterServiceServer).CreateJoinToken(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ClusterService_CreateJoinToken_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ClusterServiceServer).CreateJoinToken(ctx, req.(*CreateJoinTokenRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _ClusterService_ListJoinTokens_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListJoinTokensRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ClusterServiceServer).ListJoinTokens(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ClusterService_ListJoinTokens_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ClusterServiceServer).ListJoinTokens(ctx, req.(*ListJoinTokensRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _ClusterService_RevokeJoinToken_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RevokeJoinTokenRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ClusterServiceServer).RevokeJoinToken(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ClusterService_RevokeJoinToken_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ClusterServiceServer).RevokeJoinToken(ctx, req.(*RevokeJoinTokenRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _ClusterService_ApproveNode_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ApproveNodeRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ClusterServiceServer).ApproveNode(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ClusterService_ApproveNode_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ClusterServiceServer).ApproveNode(ctx, req.(*ApproveNodeRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _ClusterService_RemoveNode_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RemoveNodeRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ClusterServiceServer).RemoveNode(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ClusterService_RemoveNode_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ClusterServiceServer).RemoveNode(ctx, req.(*RemoveNodeRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _ClusterService_ReplaceNode_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ReplaceNodeRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ClusterServiceServer).ReplaceNode(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ClusterService_ReplaceNode_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ClusterServiceServer).ReplaceNode(ctx, req.(*ReplaceNodeRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _ClusterService_TransferLeader_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(TransferLeaderRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ClusterServiceServer).TransferLeader(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ClusterService_TransferLeader_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ClusterServiceServer).TransferLeader(ctx, req.(*TransferLeaderRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _ClusterService_SetNodeRole_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SetNodeRoleRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ClusterServiceServer).SetNodeRole(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ClusterService_SetNodeRole_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ClusterServiceServer).SetNodeRole(ctx, req.(*SetNodeRoleRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _ClusterService_DrainNode_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(DrainNodeRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ClusterServiceServer).DrainNode(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ClusterService_DrainNode_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ClusterServiceServer).DrainNode(ctx, req.(*DrainNodeRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _ClusterService_UndrainNode_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(UndrainNodeRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ClusterServiceServer).UndrainNode(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ClusterService_UndrainNode_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ClusterServiceServer).UndrainNode(ctx, req.(*UndrainNodeRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _ClusterService_RecoverCluster_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RecoverClusterRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ClusterServiceServer).RecoverCluster(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ClusterService_RecoverCluster_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ClusterServiceServer).RecoverCluster(ctx, req.(*RecoverClusterRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _ClusterService_RotateAuthority_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RotateAuthorityRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ClusterServiceServer).RotateAuthority(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ClusterService_RotateAuthority_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ClusterServiceServer).RotateAuthority(ctx, req.(*RotateAuthorityRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _ClusterService_RetireAuthority_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RetireAuthorityRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ClusterServiceServer).RetireAuthority(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ClusterService_RetireAuthority_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ClusterServiceServer).RetireAuthority(ctx, req.(*RetireAuthorityRequest))
+	}
+	return interceptor(ctx, in, info, handler)
 }
 
 func _ClusterService_GetSealStatus_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
@@ -225,6 +765,66 @@ var ClusterService_ServiceDesc = grpc.ServiceDesc{
 	ServiceName: "lbd.v1.ClusterService",
 	HandlerType: (*ClusterServiceServer)(nil),
 	Methods: []grpc.MethodDesc{
+		{
+			MethodName: "GetStatus",
+			Handler:    _ClusterService_GetStatus_Handler,
+		},
+		{
+			MethodName: "VerifyCluster",
+			Handler:    _ClusterService_VerifyCluster_Handler,
+		},
+		{
+			MethodName: "CreateJoinToken",
+			Handler:    _ClusterService_CreateJoinToken_Handler,
+		},
+		{
+			MethodName: "ListJoinTokens",
+			Handler:    _ClusterService_ListJoinTokens_Handler,
+		},
+		{
+			MethodName: "RevokeJoinToken",
+			Handler:    _ClusterService_RevokeJoinToken_Handler,
+		},
+		{
+			MethodName: "ApproveNode",
+			Handler:    _ClusterService_ApproveNode_Handler,
+		},
+		{
+			MethodName: "RemoveNode",
+			Handler:    _ClusterService_RemoveNode_Handler,
+		},
+		{
+			MethodName: "ReplaceNode",
+			Handler:    _ClusterService_ReplaceNode_Handler,
+		},
+		{
+			MethodName: "TransferLeader",
+			Handler:    _ClusterService_TransferLeader_Handler,
+		},
+		{
+			MethodName: "SetNodeRole",
+			Handler:    _ClusterService_SetNodeRole_Handler,
+		},
+		{
+			MethodName: "DrainNode",
+			Handler:    _ClusterService_DrainNode_Handler,
+		},
+		{
+			MethodName: "UndrainNode",
+			Handler:    _ClusterService_UndrainNode_Handler,
+		},
+		{
+			MethodName: "RecoverCluster",
+			Handler:    _ClusterService_RecoverCluster_Handler,
+		},
+		{
+			MethodName: "RotateAuthority",
+			Handler:    _ClusterService_RotateAuthority_Handler,
+		},
+		{
+			MethodName: "RetireAuthority",
+			Handler:    _ClusterService_RetireAuthority_Handler,
+		},
 		{
 			MethodName: "GetSealStatus",
 			Handler:    _ClusterService_GetSealStatus_Handler,

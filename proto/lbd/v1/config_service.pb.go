@@ -192,6 +192,10 @@ const (
 	NodeProgress_NODE_PROGRESS_SERVED NodeProgress = 2
 	// Refused, a resource not programmed, or a wrong certificate served.
 	NodeProgress_NODE_PROGRESS_REFUSED NodeProgress = 3
+	// The node does not answer.
+	NodeProgress_NODE_PROGRESS_UNREACHABLE NodeProgress = 4
+	// The node is drained, or no member any more: nobody waits for it.
+	NodeProgress_NODE_PROGRESS_LEFT_OUT NodeProgress = 5
 )
 
 // Enum value maps for NodeProgress.
@@ -201,12 +205,16 @@ var (
 		1: "NODE_PROGRESS_PENDING",
 		2: "NODE_PROGRESS_SERVED",
 		3: "NODE_PROGRESS_REFUSED",
+		4: "NODE_PROGRESS_UNREACHABLE",
+		5: "NODE_PROGRESS_LEFT_OUT",
 	}
 	NodeProgress_value = map[string]int32{
 		"NODE_PROGRESS_UNSPECIFIED": 0,
 		"NODE_PROGRESS_PENDING":     1,
 		"NODE_PROGRESS_SERVED":      2,
 		"NODE_PROGRESS_REFUSED":     3,
+		"NODE_PROGRESS_UNREACHABLE": 4,
+		"NODE_PROGRESS_LEFT_OUT":    5,
 	}
 )
 
@@ -1058,7 +1066,9 @@ type GetRequest struct {
 	// "listeners", "certificates", "pools", "routes", …
 	Kind string `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
 	// Empty for cluster_settings.
-	Name          string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	// Ask every node for its conditions, not the called one alone.
+	AllNodes      bool `protobuf:"varint,3,opt,name=all_nodes,json=allNodes,proto3" json:"all_nodes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1107,6 +1117,13 @@ func (x *GetRequest) GetName() string {
 	return ""
 }
 
+func (x *GetRequest) GetAllNodes() bool {
+	if x != nil {
+		return x.AllNodes
+	}
+	return false
+}
+
 // GetResponse holds the resource.
 type GetResponse struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
@@ -1116,7 +1133,11 @@ type GetResponse struct {
 	// Who refers to it, as "kind/name".
 	UsedBy []string `protobuf:"bytes,3,rep,name=used_by,json=usedBy,proto3" json:"used_by,omitempty"`
 	// Of a pool: overrides of its backends.
-	Overrides     []*Override `protobuf:"bytes,4,rep,name=overrides,proto3" json:"overrides,omitempty"`
+	Overrides []*Override `protobuf:"bytes,4,rep,name=overrides,proto3" json:"overrides,omitempty"`
+	// Nodes that did not answer.
+	Unreached []*UnreachedNode `protobuf:"bytes,5,rep,name=unreached,proto3" json:"unreached,omitempty"`
+	// Names of nodes that are drained: their conditions keep nobody waiting.
+	Drained       []string `protobuf:"bytes,6,rep,name=drained,proto3" json:"drained,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1175,6 +1196,20 @@ func (x *GetResponse) GetUsedBy() []string {
 func (x *GetResponse) GetOverrides() []*Override {
 	if x != nil {
 		return x.Overrides
+	}
+	return nil
+}
+
+func (x *GetResponse) GetUnreached() []*UnreachedNode {
+	if x != nil {
+		return x.Unreached
+	}
+	return nil
+}
+
+func (x *GetResponse) GetDrained() []string {
+	if x != nil {
+		return x.Drained
 	}
 	return nil
 }
@@ -1996,8 +2031,10 @@ type Override struct {
 	ExpireTime *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=expire_time,json=expireTime,proto3" json:"expire_time,omitempty"`
 	// Whether open requests and tunnels are cut off at once, not at the pool's drain_timeout.
 	CloseConnections bool `protobuf:"varint,9,opt,name=close_connections,json=closeConnections,proto3" json:"close_connections,omitempty"`
-	unknownFields    protoimpl.UnknownFields
-	sizeCache        protoimpl.SizeCache
+	// The node on which alone it holds; empty: on all.
+	Node          string `protobuf:"bytes,10,opt,name=node,proto3" json:"node,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Override) Reset() {
@@ -2104,6 +2141,13 @@ func (x *Override) GetCloseConnections() bool {
 	return false
 }
 
+func (x *Override) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
 type isOverride_What interface {
 	isOverride_What()
 }
@@ -2125,7 +2169,9 @@ func (*Override_Weight) isOverride_What() {}
 type WaitForRevisionRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// 0: the newest.
-	Revision      int64 `protobuf:"varint,1,opt,name=revision,proto3" json:"revision,omitempty"`
+	Revision int64 `protobuf:"varint,1,opt,name=revision,proto3" json:"revision,omitempty"`
+	// Nodes that do not answer are not waited for.
+	Reachable     bool `protobuf:"varint,2,opt,name=reachable,proto3" json:"reachable,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2167,6 +2213,13 @@ func (x *WaitForRevisionRequest) GetRevision() int64 {
 	return 0
 }
 
+func (x *WaitForRevisionRequest) GetReachable() bool {
+	if x != nil {
+		return x.Reachable
+	}
+	return false
+}
+
 // WaitForRevisionResponse is a node's progress.
 type WaitForRevisionResponse struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
@@ -2175,7 +2228,9 @@ type WaitForRevisionResponse struct {
 	// The revision that the node serves now.
 	ServedRevision int64 `protobuf:"varint,3,opt,name=served_revision,json=servedRevision,proto3" json:"served_revision,omitempty"`
 	// Why not, for REFUSED and UNPROVEN: names the resource.
-	Reason        string `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
+	Reason string `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
+	// How many nodes are waited for: those that are not drained and, with reachable, answer.
+	Nodes         int32 `protobuf:"varint,5,opt,name=nodes,proto3" json:"nodes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2232,6 +2287,67 @@ func (x *WaitForRevisionResponse) GetServedRevision() int64 {
 }
 
 func (x *WaitForRevisionResponse) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *WaitForRevisionResponse) GetNodes() int32 {
+	if x != nil {
+		return x.Nodes
+	}
+	return 0
+}
+
+// UnreachedNode is a node that did not answer.
+type UnreachedNode struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Node  string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	// Why not.
+	Reason        string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UnreachedNode) Reset() {
+	*x = UnreachedNode{}
+	mi := &file_lbd_v1_config_service_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UnreachedNode) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UnreachedNode) ProtoMessage() {}
+
+func (x *UnreachedNode) ProtoReflect() protoreflect.Message {
+	mi := &file_lbd_v1_config_service_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UnreachedNode.ProtoReflect.Descriptor instead.
+func (*UnreachedNode) Descriptor() ([]byte, []int) {
+	return file_lbd_v1_config_service_proto_rawDescGZIP(), []int{30}
+}
+
+func (x *UnreachedNode) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *UnreachedNode) GetReason() string {
 	if x != nil {
 		return x.Reason
 	}
@@ -2297,18 +2413,21 @@ const file_lbd_v1_config_service_proto_rawDesc = "" +
 	"\rExportRequest\x12\x14\n" +
 	"\x05owner\x18\x01 \x01(\tR\x05owner\"@\n" +
 	"\x0eExportResponse\x12.\n" +
-	"\tresources\x18\x01 \x03(\v2\x10.lbd.v1.ResourceR\tresources\"4\n" +
+	"\tresources\x18\x01 \x03(\v2\x10.lbd.v1.ResourceR\tresources\"Q\n" +
 	"\n" +
 	"GetRequest\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x12\n" +
-	"\x04name\x18\x02 \x01(\tR\x04name\"\xb7\x01\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x1b\n" +
+	"\tall_nodes\x18\x03 \x01(\bR\ballNodes\"\x86\x02\n" +
 	"\vGetResponse\x12,\n" +
 	"\bresource\x18\x01 \x01(\v2\x10.lbd.v1.ResourceR\bresource\x121\n" +
 	"\n" +
 	"conditions\x18\x02 \x03(\v2\x11.lbd.v1.ConditionR\n" +
 	"conditions\x12\x17\n" +
 	"\aused_by\x18\x03 \x03(\tR\x06usedBy\x12.\n" +
-	"\toverrides\x18\x04 \x03(\v2\x10.lbd.v1.OverrideR\toverrides\"}\n" +
+	"\toverrides\x18\x04 \x03(\v2\x10.lbd.v1.OverrideR\toverrides\x123\n" +
+	"\tunreached\x18\x05 \x03(\v2\x15.lbd.v1.UnreachedNodeR\tunreached\x12\x18\n" +
+	"\adrained\x18\x06 \x03(\tR\adrained\"}\n" +
 	"\tCondition\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x12\n" +
 	"\x04type\x18\x02 \x01(\tR\x04type\x12\x16\n" +
@@ -2367,7 +2486,7 @@ const file_lbd_v1_config_service_proto_rawDesc = "" +
 	"\x06action\x18\x01 \x01(\x0e2\x14.lbd.v1.ChangeActionR\x06action\x12,\n" +
 	"\bresource\x18\x02 \x01(\v2\x10.lbd.v1.ResourceR\bresource\x12\x12\n" +
 	"\x04name\x18\x03 \x01(\tR\x04name\x12\x1a\n" +
-	"\brevision\x18\x04 \x01(\x03R\brevision\"\xdf\x02\n" +
+	"\brevision\x18\x04 \x01(\x03R\brevision\"\xf3\x02\n" +
 	"\bOverride\x12\x12\n" +
 	"\x04pool\x18\x01 \x01(\tR\x04pool\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12,\n" +
@@ -2379,15 +2498,22 @@ const file_lbd_v1_config_service_proto_rawDesc = "" +
 	"createTime\x12;\n" +
 	"\vexpire_time\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\n" +
 	"expireTime\x12+\n" +
-	"\x11close_connections\x18\t \x01(\bR\x10closeConnectionsB\x06\n" +
-	"\x04what\"4\n" +
+	"\x11close_connections\x18\t \x01(\bR\x10closeConnections\x12\x12\n" +
+	"\x04node\x18\n" +
+	" \x01(\tR\x04nodeB\x06\n" +
+	"\x04what\"R\n" +
 	"\x16WaitForRevisionRequest\x12\x1a\n" +
-	"\brevision\x18\x01 \x01(\x03R\brevision\"\xa0\x01\n" +
+	"\brevision\x18\x01 \x01(\x03R\brevision\x12\x1c\n" +
+	"\treachable\x18\x02 \x01(\bR\treachable\"\xb6\x01\n" +
 	"\x17WaitForRevisionResponse\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x120\n" +
 	"\bprogress\x18\x02 \x01(\x0e2\x14.lbd.v1.NodeProgressR\bprogress\x12'\n" +
 	"\x0fserved_revision\x18\x03 \x01(\x03R\x0eservedRevision\x12\x16\n" +
-	"\x06reason\x18\x04 \x01(\tR\x06reason*{\n" +
+	"\x06reason\x18\x04 \x01(\tR\x06reason\x12\x14\n" +
+	"\x05nodes\x18\x05 \x01(\x05R\x05nodes\";\n" +
+	"\rUnreachedNode\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\x12\x16\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason*{\n" +
 	"\fChangeAction\x12\x1d\n" +
 	"\x19CHANGE_ACTION_UNSPECIFIED\x10\x00\x12\x18\n" +
 	"\x14CHANGE_ACTION_CREATE\x10\x01\x12\x18\n" +
@@ -2401,24 +2527,37 @@ const file_lbd_v1_config_service_proto_rawDesc = "" +
 	"\x19BACKEND_STATE_UNSPECIFIED\x10\x00\x12\x17\n" +
 	"\x13BACKEND_STATE_READY\x10\x01\x12\x17\n" +
 	"\x13BACKEND_STATE_DRAIN\x10\x02\x12\x1d\n" +
-	"\x19BACKEND_STATE_MAINTENANCE\x10\x03*}\n" +
+	"\x19BACKEND_STATE_MAINTENANCE\x10\x03*\xb8\x01\n" +
 	"\fNodeProgress\x12\x1d\n" +
 	"\x19NODE_PROGRESS_UNSPECIFIED\x10\x00\x12\x19\n" +
 	"\x15NODE_PROGRESS_PENDING\x10\x01\x12\x18\n" +
 	"\x14NODE_PROGRESS_SERVED\x10\x02\x12\x19\n" +
-	"\x15NODE_PROGRESS_REFUSED\x10\x032\xaa\x06\n" +
-	"\rConfigService\x12@\n" +
-	"\x05Apply\x12\x14.lbd.v1.ApplyRequest\x1a\x15.lbd.v1.ApplyResponse\"\b\xe2\xe0\x18\x04\b\x03\x10\x02(\x01\x12=\n" +
-	"\x04Diff\x12\x13.lbd.v1.DiffRequest\x1a\x14.lbd.v1.DiffResponse\"\b\xe2\xe0\x18\x04\b\x01\x10\x01(\x01\x12G\n" +
-	"\bValidate\x12\x17.lbd.v1.ValidateRequest\x1a\x18.lbd.v1.ValidateResponse\"\b\xe2\xe0\x18\x04\b\x01\x10\x01\x12C\n" +
-	"\x06Export\x12\x15.lbd.v1.ExportRequest\x1a\x16.lbd.v1.ExportResponse\"\b\xe2\xe0\x18\x04\b\x01\x10\x010\x01\x128\n" +
-	"\x03Get\x12\x12.lbd.v1.GetRequest\x1a\x13.lbd.v1.GetResponse\"\b\xe2\xe0\x18\x04\b\x01\x10\x01\x12;\n" +
-	"\x04List\x12\x13.lbd.v1.ListRequest\x1a\x14.lbd.v1.ListResponse\"\b\xe2\xe0\x18\x04\b\x01\x10\x01\x12V\n" +
-	"\rListRevisions\x12\x1c.lbd.v1.ListRevisionsRequest\x1a\x1d.lbd.v1.ListRevisionsResponse\"\b\xe2\xe0\x18\x04\b\x01\x10\x01\x12P\n" +
-	"\vGetRevision\x12\x1a.lbd.v1.GetRevisionRequest\x1a\x1b.lbd.v1.GetRevisionResponse\"\b\xe2\xe0\x18\x04\b\x01\x10\x01\x12G\n" +
-	"\bRollback\x12\x17.lbd.v1.RollbackRequest\x1a\x18.lbd.v1.RollbackResponse\"\b\xe2\xe0\x18\x04\b\x03\x10\x02\x12@\n" +
-	"\x05Watch\x12\x14.lbd.v1.WatchRequest\x1a\x15.lbd.v1.WatchResponse\"\b\xe2\xe0\x18\x04\b\x01\x10\x010\x01\x12^\n" +
-	"\x0fWaitForRevision\x12\x1e.lbd.v1.WaitForRevisionRequest\x1a\x1f.lbd.v1.WaitForRevisionResponse\"\b\xe2\xe0\x18\x04\b\x01\x10\x010\x01B\x18Z\x16lbd/proto/lbd/v1;lbdv1b\x06proto3"
+	"\x15NODE_PROGRESS_REFUSED\x10\x03\x12\x1d\n" +
+	"\x19NODE_PROGRESS_UNREACHABLE\x10\x04\x12\x1a\n" +
+	"\x16NODE_PROGRESS_LEFT_OUT\x10\x052\xc0\x06\n" +
+	"\rConfigService\x12B\n" +
+	"\x05Apply\x12\x14.lbd.v1.ApplyRequest\x1a\x15.lbd.v1.ApplyResponse\"\n" +
+	"\xe2\xe0\x18\x06\b\x03\x10\x02\x18\x03(\x01\x12?\n" +
+	"\x04Diff\x12\x13.lbd.v1.DiffRequest\x1a\x14.lbd.v1.DiffResponse\"\n" +
+	"\xe2\xe0\x18\x06\b\x01\x10\x01\x18\x02(\x01\x12I\n" +
+	"\bValidate\x12\x17.lbd.v1.ValidateRequest\x1a\x18.lbd.v1.ValidateResponse\"\n" +
+	"\xe2\xe0\x18\x06\b\x01\x10\x01\x18\x02\x12E\n" +
+	"\x06Export\x12\x15.lbd.v1.ExportRequest\x1a\x16.lbd.v1.ExportResponse\"\n" +
+	"\xe2\xe0\x18\x06\b\x01\x10\x01\x18\x020\x01\x12:\n" +
+	"\x03Get\x12\x12.lbd.v1.GetRequest\x1a\x13.lbd.v1.GetResponse\"\n" +
+	"\xe2\xe0\x18\x06\b\x01\x10\x01\x18\x02\x12=\n" +
+	"\x04List\x12\x13.lbd.v1.ListRequest\x1a\x14.lbd.v1.ListResponse\"\n" +
+	"\xe2\xe0\x18\x06\b\x01\x10\x01\x18\x02\x12X\n" +
+	"\rListRevisions\x12\x1c.lbd.v1.ListRevisionsRequest\x1a\x1d.lbd.v1.ListRevisionsResponse\"\n" +
+	"\xe2\xe0\x18\x06\b\x01\x10\x01\x18\x02\x12R\n" +
+	"\vGetRevision\x12\x1a.lbd.v1.GetRevisionRequest\x1a\x1b.lbd.v1.GetRevisionResponse\"\n" +
+	"\xe2\xe0\x18\x06\b\x01\x10\x01\x18\x02\x12I\n" +
+	"\bRollback\x12\x17.lbd.v1.RollbackRequest\x1a\x18.lbd.v1.RollbackResponse\"\n" +
+	"\xe2\xe0\x18\x06\b\x03\x10\x02\x18\x03\x12B\n" +
+	"\x05Watch\x12\x14.lbd.v1.WatchRequest\x1a\x15.lbd.v1.WatchResponse\"\n" +
+	"\xe2\xe0\x18\x06\b\x01\x10\x01\x18\x020\x01\x12`\n" +
+	"\x0fWaitForRevision\x12\x1e.lbd.v1.WaitForRevisionRequest\x1a\x1f.lbd.v1.WaitForRevisionResponse\"\n" +
+	"\xe2\xe0\x18\x06\b\x01\x10\x01\x18\x010\x01B\x18Z\x16lbd/proto/lbd/v1;lbdv1b\x06proto3"
 
 var (
 	file_lbd_v1_config_service_proto_rawDescOnce sync.Once
@@ -2433,7 +2572,7 @@ func file_lbd_v1_config_service_proto_rawDescGZIP() []byte {
 }
 
 var file_lbd_v1_config_service_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_lbd_v1_config_service_proto_msgTypes = make([]protoimpl.MessageInfo, 30)
+var file_lbd_v1_config_service_proto_msgTypes = make([]protoimpl.MessageInfo, 31)
 var file_lbd_v1_config_service_proto_goTypes = []any{
 	(ChangeAction)(0),               // 0: lbd.v1.ChangeAction
 	(Severity)(0),                   // 1: lbd.v1.Severity
@@ -2469,14 +2608,15 @@ var file_lbd_v1_config_service_proto_goTypes = []any{
 	(*Override)(nil),                // 31: lbd.v1.Override
 	(*WaitForRevisionRequest)(nil),  // 32: lbd.v1.WaitForRevisionRequest
 	(*WaitForRevisionResponse)(nil), // 33: lbd.v1.WaitForRevisionResponse
-	(*Resource)(nil),                // 34: lbd.v1.Resource
-	(*Document)(nil),                // 35: lbd.v1.Document
-	(*timestamppb.Timestamp)(nil),   // 36: google.protobuf.Timestamp
+	(*UnreachedNode)(nil),           // 34: lbd.v1.UnreachedNode
+	(*Resource)(nil),                // 35: lbd.v1.Resource
+	(*Document)(nil),                // 36: lbd.v1.Document
+	(*timestamppb.Timestamp)(nil),   // 37: google.protobuf.Timestamp
 }
 var file_lbd_v1_config_service_proto_depIdxs = []int32{
 	5,  // 0: lbd.v1.ApplyRequest.header:type_name -> lbd.v1.ApplyHeader
 	6,  // 1: lbd.v1.ApplyRequest.resources:type_name -> lbd.v1.ApplyResources
-	34, // 2: lbd.v1.ApplyResources.resources:type_name -> lbd.v1.Resource
+	35, // 2: lbd.v1.ApplyResources.resources:type_name -> lbd.v1.Resource
 	8,  // 3: lbd.v1.ApplyResponse.changes:type_name -> lbd.v1.Change
 	10, // 4: lbd.v1.ApplyResponse.warnings:type_name -> lbd.v1.Violation
 	0,  // 5: lbd.v1.Change.action:type_name -> lbd.v1.ChangeAction
@@ -2486,52 +2626,53 @@ var file_lbd_v1_config_service_proto_depIdxs = []int32{
 	8,  // 9: lbd.v1.DiffResponse.changes:type_name -> lbd.v1.Change
 	10, // 10: lbd.v1.DiffResponse.warnings:type_name -> lbd.v1.Violation
 	31, // 11: lbd.v1.DiffResponse.overrides:type_name -> lbd.v1.Override
-	35, // 12: lbd.v1.ValidateRequest.document:type_name -> lbd.v1.Document
+	36, // 12: lbd.v1.ValidateRequest.document:type_name -> lbd.v1.Document
 	10, // 13: lbd.v1.ValidateResponse.violations:type_name -> lbd.v1.Violation
-	34, // 14: lbd.v1.ExportResponse.resources:type_name -> lbd.v1.Resource
-	34, // 15: lbd.v1.GetResponse.resource:type_name -> lbd.v1.Resource
+	35, // 14: lbd.v1.ExportResponse.resources:type_name -> lbd.v1.Resource
+	35, // 15: lbd.v1.GetResponse.resource:type_name -> lbd.v1.Resource
 	19, // 16: lbd.v1.GetResponse.conditions:type_name -> lbd.v1.Condition
 	31, // 17: lbd.v1.GetResponse.overrides:type_name -> lbd.v1.Override
-	34, // 18: lbd.v1.ListResponse.resources:type_name -> lbd.v1.Resource
-	24, // 19: lbd.v1.ListRevisionsResponse.revisions:type_name -> lbd.v1.Revision
-	36, // 20: lbd.v1.Revision.time:type_name -> google.protobuf.Timestamp
-	8,  // 21: lbd.v1.Revision.changes:type_name -> lbd.v1.Change
-	24, // 22: lbd.v1.GetRevisionResponse.revision:type_name -> lbd.v1.Revision
-	8,  // 23: lbd.v1.RollbackResponse.changes:type_name -> lbd.v1.Change
-	10, // 24: lbd.v1.RollbackResponse.warnings:type_name -> lbd.v1.Violation
-	0,  // 25: lbd.v1.WatchResponse.action:type_name -> lbd.v1.ChangeAction
-	34, // 26: lbd.v1.WatchResponse.resource:type_name -> lbd.v1.Resource
-	2,  // 27: lbd.v1.Override.state:type_name -> lbd.v1.BackendState
-	36, // 28: lbd.v1.Override.create_time:type_name -> google.protobuf.Timestamp
-	36, // 29: lbd.v1.Override.expire_time:type_name -> google.protobuf.Timestamp
-	3,  // 30: lbd.v1.WaitForRevisionResponse.progress:type_name -> lbd.v1.NodeProgress
-	4,  // 31: lbd.v1.ConfigService.Apply:input_type -> lbd.v1.ApplyRequest
-	11, // 32: lbd.v1.ConfigService.Diff:input_type -> lbd.v1.DiffRequest
-	13, // 33: lbd.v1.ConfigService.Validate:input_type -> lbd.v1.ValidateRequest
-	15, // 34: lbd.v1.ConfigService.Export:input_type -> lbd.v1.ExportRequest
-	17, // 35: lbd.v1.ConfigService.Get:input_type -> lbd.v1.GetRequest
-	20, // 36: lbd.v1.ConfigService.List:input_type -> lbd.v1.ListRequest
-	22, // 37: lbd.v1.ConfigService.ListRevisions:input_type -> lbd.v1.ListRevisionsRequest
-	25, // 38: lbd.v1.ConfigService.GetRevision:input_type -> lbd.v1.GetRevisionRequest
-	27, // 39: lbd.v1.ConfigService.Rollback:input_type -> lbd.v1.RollbackRequest
-	29, // 40: lbd.v1.ConfigService.Watch:input_type -> lbd.v1.WatchRequest
-	32, // 41: lbd.v1.ConfigService.WaitForRevision:input_type -> lbd.v1.WaitForRevisionRequest
-	7,  // 42: lbd.v1.ConfigService.Apply:output_type -> lbd.v1.ApplyResponse
-	12, // 43: lbd.v1.ConfigService.Diff:output_type -> lbd.v1.DiffResponse
-	14, // 44: lbd.v1.ConfigService.Validate:output_type -> lbd.v1.ValidateResponse
-	16, // 45: lbd.v1.ConfigService.Export:output_type -> lbd.v1.ExportResponse
-	18, // 46: lbd.v1.ConfigService.Get:output_type -> lbd.v1.GetResponse
-	21, // 47: lbd.v1.ConfigService.List:output_type -> lbd.v1.ListResponse
-	23, // 48: lbd.v1.ConfigService.ListRevisions:output_type -> lbd.v1.ListRevisionsResponse
-	26, // 49: lbd.v1.ConfigService.GetRevision:output_type -> lbd.v1.GetRevisionResponse
-	28, // 50: lbd.v1.ConfigService.Rollback:output_type -> lbd.v1.RollbackResponse
-	30, // 51: lbd.v1.ConfigService.Watch:output_type -> lbd.v1.WatchResponse
-	33, // 52: lbd.v1.ConfigService.WaitForRevision:output_type -> lbd.v1.WaitForRevisionResponse
-	42, // [42:53] is the sub-list for method output_type
-	31, // [31:42] is the sub-list for method input_type
-	31, // [31:31] is the sub-list for extension type_name
-	31, // [31:31] is the sub-list for extension extendee
-	0,  // [0:31] is the sub-list for field type_name
+	34, // 18: lbd.v1.GetResponse.unreached:type_name -> lbd.v1.UnreachedNode
+	35, // 19: lbd.v1.ListResponse.resources:type_name -> lbd.v1.Resource
+	24, // 20: lbd.v1.ListRevisionsResponse.revisions:type_name -> lbd.v1.Revision
+	37, // 21: lbd.v1.Revision.time:type_name -> google.protobuf.Timestamp
+	8,  // 22: lbd.v1.Revision.changes:type_name -> lbd.v1.Change
+	24, // 23: lbd.v1.GetRevisionResponse.revision:type_name -> lbd.v1.Revision
+	8,  // 24: lbd.v1.RollbackResponse.changes:type_name -> lbd.v1.Change
+	10, // 25: lbd.v1.RollbackResponse.warnings:type_name -> lbd.v1.Violation
+	0,  // 26: lbd.v1.WatchResponse.action:type_name -> lbd.v1.ChangeAction
+	35, // 27: lbd.v1.WatchResponse.resource:type_name -> lbd.v1.Resource
+	2,  // 28: lbd.v1.Override.state:type_name -> lbd.v1.BackendState
+	37, // 29: lbd.v1.Override.create_time:type_name -> google.protobuf.Timestamp
+	37, // 30: lbd.v1.Override.expire_time:type_name -> google.protobuf.Timestamp
+	3,  // 31: lbd.v1.WaitForRevisionResponse.progress:type_name -> lbd.v1.NodeProgress
+	4,  // 32: lbd.v1.ConfigService.Apply:input_type -> lbd.v1.ApplyRequest
+	11, // 33: lbd.v1.ConfigService.Diff:input_type -> lbd.v1.DiffRequest
+	13, // 34: lbd.v1.ConfigService.Validate:input_type -> lbd.v1.ValidateRequest
+	15, // 35: lbd.v1.ConfigService.Export:input_type -> lbd.v1.ExportRequest
+	17, // 36: lbd.v1.ConfigService.Get:input_type -> lbd.v1.GetRequest
+	20, // 37: lbd.v1.ConfigService.List:input_type -> lbd.v1.ListRequest
+	22, // 38: lbd.v1.ConfigService.ListRevisions:input_type -> lbd.v1.ListRevisionsRequest
+	25, // 39: lbd.v1.ConfigService.GetRevision:input_type -> lbd.v1.GetRevisionRequest
+	27, // 40: lbd.v1.ConfigService.Rollback:input_type -> lbd.v1.RollbackRequest
+	29, // 41: lbd.v1.ConfigService.Watch:input_type -> lbd.v1.WatchRequest
+	32, // 42: lbd.v1.ConfigService.WaitForRevision:input_type -> lbd.v1.WaitForRevisionRequest
+	7,  // 43: lbd.v1.ConfigService.Apply:output_type -> lbd.v1.ApplyResponse
+	12, // 44: lbd.v1.ConfigService.Diff:output_type -> lbd.v1.DiffResponse
+	14, // 45: lbd.v1.ConfigService.Validate:output_type -> lbd.v1.ValidateResponse
+	16, // 46: lbd.v1.ConfigService.Export:output_type -> lbd.v1.ExportResponse
+	18, // 47: lbd.v1.ConfigService.Get:output_type -> lbd.v1.GetResponse
+	21, // 48: lbd.v1.ConfigService.List:output_type -> lbd.v1.ListResponse
+	23, // 49: lbd.v1.ConfigService.ListRevisions:output_type -> lbd.v1.ListRevisionsResponse
+	26, // 50: lbd.v1.ConfigService.GetRevision:output_type -> lbd.v1.GetRevisionResponse
+	28, // 51: lbd.v1.ConfigService.Rollback:output_type -> lbd.v1.RollbackResponse
+	30, // 52: lbd.v1.ConfigService.Watch:output_type -> lbd.v1.WatchResponse
+	33, // 53: lbd.v1.ConfigService.WaitForRevision:output_type -> lbd.v1.WaitForRevisionResponse
+	43, // [43:54] is the sub-list for method output_type
+	32, // [32:43] is the sub-list for method input_type
+	32, // [32:32] is the sub-list for extension type_name
+	32, // [32:32] is the sub-list for extension extendee
+	0,  // [0:32] is the sub-list for field type_name
 }
 
 func init() { file_lbd_v1_config_service_proto_init() }
@@ -2557,7 +2698,7 @@ func file_lbd_v1_config_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_lbd_v1_config_service_proto_rawDesc), len(file_lbd_v1_config_service_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   30,
+			NumMessages:   31,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

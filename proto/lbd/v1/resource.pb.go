@@ -4574,7 +4574,9 @@ type ClusterSettings struct {
 	Backup *BackupSettings `protobuf:"bytes,4,opt,name=backup,proto3" json:"backup,omitempty"`
 	// What all resources, their history and what else is replicated may take, encoded. 16777216 (16 MiB) to 17179869184 (16 GiB); default 1073741824
 	// (1 GiB). A change beyond is refused.
-	StateBytes    int64 `protobuf:"varint,5,opt,name=state_bytes,json=stateBytes,proto3" json:"state_bytes,omitempty"`
+	StateBytes int64 `protobuf:"varint,5,opt,name=state_bytes,json=stateBytes,proto3" json:"state_bytes,omitempty"`
+	// Absent: its fields' defaults.
+	Drain         *DrainSettings `protobuf:"bytes,6,opt,name=drain,proto3" json:"drain,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4644,6 +4646,69 @@ func (x *ClusterSettings) GetStateBytes() int64 {
 	return 0
 }
 
+func (x *ClusterSettings) GetDrain() *DrainSettings {
+	if x != nil {
+		return x.Drain
+	}
+	return nil
+}
+
+// DrainSettings is how a node gives its traffic up: at `lbctl node drain`, at SIGTERM, when it is upgraded, and when it leaves.
+type DrainSettings struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// How long it takes traffic as before while it is not ready any more (health_path answers 503), so that what is in front of it turns away. 0s to
+	// 10m; default 5s. A node in front of which nothing asks may set 0s.
+	Grace *durationpb.Duration `protobuf:"bytes,1,opt,name=grace,proto3" json:"grace,omitempty"`
+	// How long requests, tunnels and transfers may then take to end, before they are cut off. 1s to 24h; default 30s.
+	Deadline      *durationpb.Duration `protobuf:"bytes,2,opt,name=deadline,proto3" json:"deadline,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DrainSettings) Reset() {
+	*x = DrainSettings{}
+	mi := &file_lbd_v1_resource_proto_msgTypes[49]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DrainSettings) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DrainSettings) ProtoMessage() {}
+
+func (x *DrainSettings) ProtoReflect() protoreflect.Message {
+	mi := &file_lbd_v1_resource_proto_msgTypes[49]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DrainSettings.ProtoReflect.Descriptor instead.
+func (*DrainSettings) Descriptor() ([]byte, []int) {
+	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{49}
+}
+
+func (x *DrainSettings) GetGrace() *durationpb.Duration {
+	if x != nil {
+		return x.Grace
+	}
+	return nil
+}
+
+func (x *DrainSettings) GetDeadline() *durationpb.Duration {
+	if x != nil {
+		return x.Deadline
+	}
+	return nil
+}
+
 // BackupSettings is when backups are made, and where.
 type BackupSettings struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -4661,7 +4726,7 @@ type BackupSettings struct {
 
 func (x *BackupSettings) Reset() {
 	*x = BackupSettings{}
-	mi := &file_lbd_v1_resource_proto_msgTypes[49]
+	mi := &file_lbd_v1_resource_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4673,7 +4738,7 @@ func (x *BackupSettings) String() string {
 func (*BackupSettings) ProtoMessage() {}
 
 func (x *BackupSettings) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_v1_resource_proto_msgTypes[49]
+	mi := &file_lbd_v1_resource_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4686,7 +4751,7 @@ func (x *BackupSettings) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupSettings.ProtoReflect.Descriptor instead.
 func (*BackupSettings) Descriptor() ([]byte, []int) {
-	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{49}
+	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *BackupSettings) GetSchedule() string {
@@ -5067,7 +5132,7 @@ const file_lbd_v1_resource_proto_rawDesc = "" +
 	"\taddresses\x18\x03 \x03(\tR\taddresses\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xcf\x02\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xfc\x02\n" +
 	"\x0fClusterSettings\x12;\n" +
 	"\x17allow_loopback_backends\x18\x01 \x01(\bH\x00R\x15allowLoopbackBackends\x88\x01\x01\x12>\n" +
 	"\x19allow_link_local_backends\x18\x02 \x01(\bH\x01R\x16allowLinkLocalBackends\x88\x01\x01\x12$\n" +
@@ -5075,10 +5140,14 @@ const file_lbd_v1_resource_proto_rawDesc = "" +
 	"localAdmin\x88\x01\x01\x12.\n" +
 	"\x06backup\x18\x04 \x01(\v2\x16.lbd.v1.BackupSettingsR\x06backup\x12\x1f\n" +
 	"\vstate_bytes\x18\x05 \x01(\x03R\n" +
-	"stateBytesB\x1a\n" +
+	"stateBytes\x12+\n" +
+	"\x05drain\x18\x06 \x01(\v2\x15.lbd.v1.DrainSettingsR\x05drainB\x1a\n" +
 	"\x18_allow_loopback_backendsB\x1c\n" +
 	"\x1a_allow_link_local_backendsB\x0e\n" +
-	"\f_local_admin\"~\n" +
+	"\f_local_admin\"w\n" +
+	"\rDrainSettings\x12/\n" +
+	"\x05grace\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\x05grace\x125\n" +
+	"\bdeadline\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\bdeadline\"~\n" +
 	"\x0eBackupSettings\x12\x1a\n" +
 	"\bschedule\x18\x01 \x01(\tR\bschedule\x12\x1c\n" +
 	"\tdirectory\x18\x02 \x01(\tR\tdirectory\x12\x12\n" +
@@ -5135,7 +5204,7 @@ func file_lbd_v1_resource_proto_rawDescGZIP() []byte {
 }
 
 var file_lbd_v1_resource_proto_enumTypes = make([]protoimpl.EnumInfo, 7)
-var file_lbd_v1_resource_proto_msgTypes = make([]protoimpl.MessageInfo, 62)
+var file_lbd_v1_resource_proto_msgTypes = make([]protoimpl.MessageInfo, 63)
 var file_lbd_v1_resource_proto_goTypes = []any{
 	(Protocol)(0),                 // 0: lbd.v1.Protocol
 	(TlsVersion)(0),               // 1: lbd.v1.TlsVersion
@@ -5193,21 +5262,22 @@ var file_lbd_v1_resource_proto_goTypes = []any{
 	(*Concurrency)(nil),           // 53: lbd.v1.Concurrency
 	(*AddressList)(nil),           // 54: lbd.v1.AddressList
 	(*ClusterSettings)(nil),       // 55: lbd.v1.ClusterSettings
-	(*BackupSettings)(nil),        // 56: lbd.v1.BackupSettings
-	nil,                           // 57: lbd.v1.Listener.LabelsEntry
-	nil,                           // 58: lbd.v1.Certificate.LabelsEntry
-	nil,                           // 59: lbd.v1.TrustBundle.LabelsEntry
-	nil,                           // 60: lbd.v1.Owner.LabelsEntry
-	nil,                           // 61: lbd.v1.Pool.LabelsEntry
-	nil,                           // 62: lbd.v1.HttpCheck.HeadersEntry
-	nil,                           // 63: lbd.v1.Route.LabelsEntry
-	nil,                           // 64: lbd.v1.HeaderChanges.SetEntry
-	nil,                           // 65: lbd.v1.HeaderChanges.AddEntry
-	nil,                           // 66: lbd.v1.Respond.HeadersEntry
-	nil,                           // 67: lbd.v1.Policy.LabelsEntry
-	nil,                           // 68: lbd.v1.AddressList.LabelsEntry
-	(*timestamppb.Timestamp)(nil), // 69: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 70: google.protobuf.Duration
+	(*DrainSettings)(nil),         // 56: lbd.v1.DrainSettings
+	(*BackupSettings)(nil),        // 57: lbd.v1.BackupSettings
+	nil,                           // 58: lbd.v1.Listener.LabelsEntry
+	nil,                           // 59: lbd.v1.Certificate.LabelsEntry
+	nil,                           // 60: lbd.v1.TrustBundle.LabelsEntry
+	nil,                           // 61: lbd.v1.Owner.LabelsEntry
+	nil,                           // 62: lbd.v1.Pool.LabelsEntry
+	nil,                           // 63: lbd.v1.HttpCheck.HeadersEntry
+	nil,                           // 64: lbd.v1.Route.LabelsEntry
+	nil,                           // 65: lbd.v1.HeaderChanges.SetEntry
+	nil,                           // 66: lbd.v1.HeaderChanges.AddEntry
+	nil,                           // 67: lbd.v1.Respond.HeadersEntry
+	nil,                           // 68: lbd.v1.Policy.LabelsEntry
+	nil,                           // 69: lbd.v1.AddressList.LabelsEntry
+	(*timestamppb.Timestamp)(nil), // 70: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 71: google.protobuf.Duration
 }
 var file_lbd_v1_resource_proto_depIdxs = []int32{
 	9,   // 0: lbd.v1.Document.listeners:type_name -> lbd.v1.Listener
@@ -5219,7 +5289,7 @@ var file_lbd_v1_resource_proto_depIdxs = []int32{
 	18,  // 6: lbd.v1.Document.trust_bundles:type_name -> lbd.v1.TrustBundle
 	19,  // 7: lbd.v1.Document.owners:type_name -> lbd.v1.Owner
 	55,  // 8: lbd.v1.Document.cluster_settings:type_name -> lbd.v1.ClusterSettings
-	69,  // 9: lbd.v1.Resource.update_time:type_name -> google.protobuf.Timestamp
+	70,  // 9: lbd.v1.Resource.update_time:type_name -> google.protobuf.Timestamp
 	9,   // 10: lbd.v1.Resource.listener:type_name -> lbd.v1.Listener
 	14,  // 11: lbd.v1.Resource.certificate:type_name -> lbd.v1.Certificate
 	20,  // 12: lbd.v1.Resource.pool:type_name -> lbd.v1.Pool
@@ -5229,34 +5299,34 @@ var file_lbd_v1_resource_proto_depIdxs = []int32{
 	54,  // 16: lbd.v1.Resource.address_list:type_name -> lbd.v1.AddressList
 	18,  // 17: lbd.v1.Resource.trust_bundle:type_name -> lbd.v1.TrustBundle
 	19,  // 18: lbd.v1.Resource.owner_bounds:type_name -> lbd.v1.Owner
-	57,  // 19: lbd.v1.Listener.labels:type_name -> lbd.v1.Listener.LabelsEntry
+	58,  // 19: lbd.v1.Listener.labels:type_name -> lbd.v1.Listener.LabelsEntry
 	0,   // 20: lbd.v1.Listener.protocol:type_name -> lbd.v1.Protocol
 	13,  // 21: lbd.v1.Listener.tls:type_name -> lbd.v1.ListenerTls
 	11,  // 22: lbd.v1.Listener.timeouts:type_name -> lbd.v1.ListenerTimeouts
 	12,  // 23: lbd.v1.Listener.limits:type_name -> lbd.v1.ListenerLimits
 	44,  // 24: lbd.v1.Listener.response_headers:type_name -> lbd.v1.HeaderChanges
-	70,  // 25: lbd.v1.Timeout.duration:type_name -> google.protobuf.Duration
-	70,  // 26: lbd.v1.ListenerTimeouts.handshake:type_name -> google.protobuf.Duration
-	70,  // 27: lbd.v1.ListenerTimeouts.request_head:type_name -> google.protobuf.Duration
-	70,  // 28: lbd.v1.ListenerTimeouts.keep_alive_idle:type_name -> google.protobuf.Duration
-	70,  // 29: lbd.v1.ListenerTimeouts.write_stall:type_name -> google.protobuf.Duration
+	71,  // 25: lbd.v1.Timeout.duration:type_name -> google.protobuf.Duration
+	71,  // 26: lbd.v1.ListenerTimeouts.handshake:type_name -> google.protobuf.Duration
+	71,  // 27: lbd.v1.ListenerTimeouts.request_head:type_name -> google.protobuf.Duration
+	71,  // 28: lbd.v1.ListenerTimeouts.keep_alive_idle:type_name -> google.protobuf.Duration
+	71,  // 29: lbd.v1.ListenerTimeouts.write_stall:type_name -> google.protobuf.Duration
 	10,  // 30: lbd.v1.ListenerLimits.connection_age:type_name -> lbd.v1.Timeout
 	1,   // 31: lbd.v1.ListenerTls.min_version:type_name -> lbd.v1.TlsVersion
 	1,   // 32: lbd.v1.ListenerTls.max_version:type_name -> lbd.v1.TlsVersion
-	58,  // 33: lbd.v1.Certificate.labels:type_name -> lbd.v1.Certificate.LabelsEntry
+	59,  // 33: lbd.v1.Certificate.labels:type_name -> lbd.v1.Certificate.LabelsEntry
 	15,  // 34: lbd.v1.Certificate.pem:type_name -> lbd.v1.CertificatePem
 	16,  // 35: lbd.v1.Certificate.self_signed:type_name -> lbd.v1.CertificateSelfSigned
 	17,  // 36: lbd.v1.CertificatePem.chain:type_name -> lbd.v1.Content
 	17,  // 37: lbd.v1.CertificatePem.key:type_name -> lbd.v1.Content
 	2,   // 38: lbd.v1.CertificateSelfSigned.key_type:type_name -> lbd.v1.KeyType
-	59,  // 39: lbd.v1.TrustBundle.labels:type_name -> lbd.v1.TrustBundle.LabelsEntry
+	60,  // 39: lbd.v1.TrustBundle.labels:type_name -> lbd.v1.TrustBundle.LabelsEntry
 	17,  // 40: lbd.v1.TrustBundle.ca:type_name -> lbd.v1.Content
-	60,  // 41: lbd.v1.Owner.labels:type_name -> lbd.v1.Owner.LabelsEntry
-	61,  // 42: lbd.v1.Pool.labels:type_name -> lbd.v1.Pool.LabelsEntry
+	61,  // 41: lbd.v1.Owner.labels:type_name -> lbd.v1.Owner.LabelsEntry
+	62,  // 42: lbd.v1.Pool.labels:type_name -> lbd.v1.Pool.LabelsEntry
 	3,   // 43: lbd.v1.Pool.balance:type_name -> lbd.v1.Balance
 	23,  // 44: lbd.v1.Pool.backends:type_name -> lbd.v1.Backend
 	31,  // 45: lbd.v1.Pool.health_check:type_name -> lbd.v1.HealthCheck
-	70,  // 46: lbd.v1.Pool.connect_timeout:type_name -> google.protobuf.Duration
+	71,  // 46: lbd.v1.Pool.connect_timeout:type_name -> google.protobuf.Duration
 	21,  // 47: lbd.v1.Pool.hash_on:type_name -> lbd.v1.HashOn
 	24,  // 48: lbd.v1.Pool.discovery:type_name -> lbd.v1.Discovery
 	25,  // 49: lbd.v1.Pool.ejection:type_name -> lbd.v1.Ejection
@@ -5264,27 +5334,27 @@ var file_lbd_v1_resource_proto_depIdxs = []int32{
 	27,  // 51: lbd.v1.Pool.connections:type_name -> lbd.v1.PoolConnections
 	28,  // 52: lbd.v1.Pool.queue:type_name -> lbd.v1.Queue
 	29,  // 53: lbd.v1.Pool.session_persistence:type_name -> lbd.v1.SessionPersistence
-	70,  // 54: lbd.v1.Pool.slow_start:type_name -> google.protobuf.Duration
-	70,  // 55: lbd.v1.Pool.drain_timeout:type_name -> google.protobuf.Duration
+	71,  // 54: lbd.v1.Pool.slow_start:type_name -> google.protobuf.Duration
+	71,  // 55: lbd.v1.Pool.drain_timeout:type_name -> google.protobuf.Duration
 	30,  // 56: lbd.v1.Pool.fail_open:type_name -> lbd.v1.FailOpen
 	22,  // 57: lbd.v1.HashOn.client_address:type_name -> lbd.v1.ClientAddress
-	70,  // 58: lbd.v1.Ejection.base_time:type_name -> google.protobuf.Duration
-	70,  // 59: lbd.v1.PoolConnections.idle_timeout:type_name -> google.protobuf.Duration
-	70,  // 60: lbd.v1.PoolConnections.age:type_name -> google.protobuf.Duration
-	70,  // 61: lbd.v1.Queue.timeout:type_name -> google.protobuf.Duration
-	70,  // 62: lbd.v1.SessionPersistence.idle_timeout:type_name -> google.protobuf.Duration
-	70,  // 63: lbd.v1.SessionPersistence.absolute_timeout:type_name -> google.protobuf.Duration
+	71,  // 58: lbd.v1.Ejection.base_time:type_name -> google.protobuf.Duration
+	71,  // 59: lbd.v1.PoolConnections.idle_timeout:type_name -> google.protobuf.Duration
+	71,  // 60: lbd.v1.PoolConnections.age:type_name -> google.protobuf.Duration
+	71,  // 61: lbd.v1.Queue.timeout:type_name -> google.protobuf.Duration
+	71,  // 62: lbd.v1.SessionPersistence.idle_timeout:type_name -> google.protobuf.Duration
+	71,  // 63: lbd.v1.SessionPersistence.absolute_timeout:type_name -> google.protobuf.Duration
 	4,   // 64: lbd.v1.SessionPersistence.same_site:type_name -> lbd.v1.SameSite
 	32,  // 65: lbd.v1.HealthCheck.http:type_name -> lbd.v1.HttpCheck
 	33,  // 66: lbd.v1.HealthCheck.tcp:type_name -> lbd.v1.TcpCheck
 	34,  // 67: lbd.v1.HealthCheck.tls:type_name -> lbd.v1.TlsCheck
-	70,  // 68: lbd.v1.HealthCheck.interval:type_name -> google.protobuf.Duration
-	70,  // 69: lbd.v1.HealthCheck.timeout:type_name -> google.protobuf.Duration
-	70,  // 70: lbd.v1.HealthCheck.down_interval:type_name -> google.protobuf.Duration
+	71,  // 68: lbd.v1.HealthCheck.interval:type_name -> google.protobuf.Duration
+	71,  // 69: lbd.v1.HealthCheck.timeout:type_name -> google.protobuf.Duration
+	71,  // 70: lbd.v1.HealthCheck.down_interval:type_name -> google.protobuf.Duration
 	5,   // 71: lbd.v1.HealthCheck.start:type_name -> lbd.v1.HealthStart
 	26,  // 72: lbd.v1.HealthCheck.tls_override:type_name -> lbd.v1.BackendTls
-	62,  // 73: lbd.v1.HttpCheck.headers:type_name -> lbd.v1.HttpCheck.HeadersEntry
-	63,  // 74: lbd.v1.Route.labels:type_name -> lbd.v1.Route.LabelsEntry
+	63,  // 73: lbd.v1.HttpCheck.headers:type_name -> lbd.v1.HttpCheck.HeadersEntry
+	64,  // 74: lbd.v1.Route.labels:type_name -> lbd.v1.Route.LabelsEntry
 	36,  // 75: lbd.v1.Route.matches:type_name -> lbd.v1.RouteMatch
 	39,  // 76: lbd.v1.Route.forward:type_name -> lbd.v1.Forward
 	49,  // 77: lbd.v1.Route.respond:type_name -> lbd.v1.Respond
@@ -5301,28 +5371,31 @@ var file_lbd_v1_resource_proto_depIdxs = []int32{
 	48,  // 88: lbd.v1.Forward.retry:type_name -> lbd.v1.Retry
 	41,  // 89: lbd.v1.Forward.split_persistence:type_name -> lbd.v1.SplitPersistence
 	42,  // 90: lbd.v1.Forward.rewrite:type_name -> lbd.v1.Rewrite
-	70,  // 91: lbd.v1.SplitPersistence.idle_timeout:type_name -> google.protobuf.Duration
-	64,  // 92: lbd.v1.HeaderChanges.set:type_name -> lbd.v1.HeaderChanges.SetEntry
-	65,  // 93: lbd.v1.HeaderChanges.add:type_name -> lbd.v1.HeaderChanges.AddEntry
-	70,  // 94: lbd.v1.Maintenance.retry_after:type_name -> google.protobuf.Duration
+	71,  // 91: lbd.v1.SplitPersistence.idle_timeout:type_name -> google.protobuf.Duration
+	65,  // 92: lbd.v1.HeaderChanges.set:type_name -> lbd.v1.HeaderChanges.SetEntry
+	66,  // 93: lbd.v1.HeaderChanges.add:type_name -> lbd.v1.HeaderChanges.AddEntry
+	71,  // 94: lbd.v1.Maintenance.retry_after:type_name -> google.protobuf.Duration
 	10,  // 95: lbd.v1.ForwardTimeouts.first_byte:type_name -> lbd.v1.Timeout
 	10,  // 96: lbd.v1.ForwardTimeouts.body_idle:type_name -> lbd.v1.Timeout
 	10,  // 97: lbd.v1.ForwardTimeouts.request:type_name -> lbd.v1.Timeout
 	10,  // 98: lbd.v1.ForwardTimeouts.tunnel:type_name -> lbd.v1.Timeout
 	6,   // 99: lbd.v1.Retry.on:type_name -> lbd.v1.RetryCause
-	70,  // 100: lbd.v1.Retry.per_try_timeout:type_name -> google.protobuf.Duration
-	66,  // 101: lbd.v1.Respond.headers:type_name -> lbd.v1.Respond.HeadersEntry
-	67,  // 102: lbd.v1.Policy.labels:type_name -> lbd.v1.Policy.LabelsEntry
+	71,  // 100: lbd.v1.Retry.per_try_timeout:type_name -> google.protobuf.Duration
+	67,  // 101: lbd.v1.Respond.headers:type_name -> lbd.v1.Respond.HeadersEntry
+	68,  // 102: lbd.v1.Policy.labels:type_name -> lbd.v1.Policy.LabelsEntry
 	51,  // 103: lbd.v1.Policy.body_size:type_name -> lbd.v1.BodySize
 	52,  // 104: lbd.v1.Policy.addresses:type_name -> lbd.v1.Addresses
 	53,  // 105: lbd.v1.Policy.concurrency:type_name -> lbd.v1.Concurrency
-	68,  // 106: lbd.v1.AddressList.labels:type_name -> lbd.v1.AddressList.LabelsEntry
-	56,  // 107: lbd.v1.ClusterSettings.backup:type_name -> lbd.v1.BackupSettings
-	108, // [108:108] is the sub-list for method output_type
-	108, // [108:108] is the sub-list for method input_type
-	108, // [108:108] is the sub-list for extension type_name
-	108, // [108:108] is the sub-list for extension extendee
-	0,   // [0:108] is the sub-list for field type_name
+	69,  // 106: lbd.v1.AddressList.labels:type_name -> lbd.v1.AddressList.LabelsEntry
+	57,  // 107: lbd.v1.ClusterSettings.backup:type_name -> lbd.v1.BackupSettings
+	56,  // 108: lbd.v1.ClusterSettings.drain:type_name -> lbd.v1.DrainSettings
+	71,  // 109: lbd.v1.DrainSettings.grace:type_name -> google.protobuf.Duration
+	71,  // 110: lbd.v1.DrainSettings.deadline:type_name -> google.protobuf.Duration
+	111, // [111:111] is the sub-list for method output_type
+	111, // [111:111] is the sub-list for method input_type
+	111, // [111:111] is the sub-list for extension type_name
+	111, // [111:111] is the sub-list for extension extendee
+	0,   // [0:111] is the sub-list for field type_name
 }
 
 func init() { file_lbd_v1_resource_proto_init() }
@@ -5397,7 +5470,7 @@ func file_lbd_v1_resource_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_lbd_v1_resource_proto_rawDesc), len(file_lbd_v1_resource_proto_rawDesc)),
 			NumEnums:      7,
-			NumMessages:   62,
+			NumMessages:   63,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

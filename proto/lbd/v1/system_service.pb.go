@@ -184,7 +184,9 @@ func (LogLevel) EnumDescriptor() ([]byte, []int) {
 
 // GetVersionRequest is empty.
 type GetVersionRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The node that is asked, by name or id; empty: the called one; "*": every node.
+	Node          string `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -217,6 +219,13 @@ func (x *GetVersionRequest) ProtoReflect() protoreflect.Message {
 // Deprecated: Use GetVersionRequest.ProtoReflect.Descriptor instead.
 func (*GetVersionRequest) Descriptor() ([]byte, []int) {
 	return file_lbd_v1_system_service_proto_rawDescGZIP(), []int{0}
+}
+
+func (x *GetVersionRequest) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
 }
 
 // GetVersionResponse describes the build.
@@ -291,7 +300,9 @@ func (x *GetVersionResponse) GetCommit() string {
 
 // SystemServiceGetStatusRequest is empty.
 type SystemServiceGetStatusRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The node that is asked, by name or id; empty: the called one; "*": every node.
+	Node          string `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -326,6 +337,13 @@ func (*SystemServiceGetStatusRequest) Descriptor() ([]byte, []int) {
 	return file_lbd_v1_system_service_proto_rawDescGZIP(), []int{2}
 }
 
+func (x *SystemServiceGetStatusRequest) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
 // SystemServiceGetStatusResponse is the node's condition.
 type SystemServiceGetStatusResponse struct {
 	state          protoimpl.MessageState `protogen:"open.v1"`
@@ -347,6 +365,18 @@ type SystemServiceGetStatusResponse struct {
 	// What the replicated state takes, encoded, and what state_bytes of cluster_settings grants it.
 	StateBytes    int64 `protobuf:"varint,13,opt,name=state_bytes,json=stateBytes,proto3" json:"state_bytes,omitempty"`
 	StateBytesMax int64 `protobuf:"varint,14,opt,name=state_bytes_max,json=stateBytesMax,proto3" json:"state_bytes_max,omitempty"`
+	// Milliseconds since it last knew that it has what the leader has; -1: not since its start; 0 on a node that leads.
+	StaleMs int64 `protobuf:"varint,15,opt,name=stale_ms,json=staleMs,proto3" json:"stale_ms,omitempty"`
+	// "ready", "draining" or "drained".
+	Traffic string `protobuf:"bytes,16,opt,name=traffic,proto3" json:"traffic,omitempty"`
+	// Who leads, as far as the node knows; empty: nobody.
+	Leader string `protobuf:"bytes,17,opt,name=leader,proto3" json:"leader,omitempty"`
+	// The node's id.
+	NodeId string `protobuf:"bytes,18,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
+	// The last entry of the log within its state.
+	AppliedIndex uint64 `protobuf:"varint,19,opt,name=applied_index,json=appliedIndex,proto3" json:"applied_index,omitempty"`
+	// Its build.
+	Version       string `protobuf:"bytes,20,opt,name=version,proto3" json:"version,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -479,6 +509,48 @@ func (x *SystemServiceGetStatusResponse) GetStateBytesMax() int64 {
 	return 0
 }
 
+func (x *SystemServiceGetStatusResponse) GetStaleMs() int64 {
+	if x != nil {
+		return x.StaleMs
+	}
+	return 0
+}
+
+func (x *SystemServiceGetStatusResponse) GetTraffic() string {
+	if x != nil {
+		return x.Traffic
+	}
+	return ""
+}
+
+func (x *SystemServiceGetStatusResponse) GetLeader() string {
+	if x != nil {
+		return x.Leader
+	}
+	return ""
+}
+
+func (x *SystemServiceGetStatusResponse) GetNodeId() string {
+	if x != nil {
+		return x.NodeId
+	}
+	return ""
+}
+
+func (x *SystemServiceGetStatusResponse) GetAppliedIndex() uint64 {
+	if x != nil {
+		return x.AppliedIndex
+	}
+	return 0
+}
+
+func (x *SystemServiceGetStatusResponse) GetVersion() string {
+	if x != nil {
+		return x.Version
+	}
+	return ""
+}
+
 // ListenerStatus is one listener on the answering node.
 type ListenerStatus struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -561,7 +633,9 @@ func (x *ListenerStatus) GetMessage() string {
 
 // RunDoctorRequest is empty.
 type RunDoctorRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The node that is asked, by name or id; empty: the called one; "*": every node.
+	Node          string `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -596,10 +670,19 @@ func (*RunDoctorRequest) Descriptor() ([]byte, []int) {
 	return file_lbd_v1_system_service_proto_rawDescGZIP(), []int{5}
 }
 
+func (x *RunDoctorRequest) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
 // RunDoctorResponse lists what was looked at.
 type RunDoctorResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Findings      []*Finding             `protobuf:"bytes,1,rep,name=findings,proto3" json:"findings,omitempty"`
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Findings []*Finding             `protobuf:"bytes,1,rep,name=findings,proto3" json:"findings,omitempty"`
+	// Nodes that did not answer.
+	Unreached     []*UnreachedNode `protobuf:"bytes,2,rep,name=unreached,proto3" json:"unreached,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -637,6 +720,13 @@ func (*RunDoctorResponse) Descriptor() ([]byte, []int) {
 func (x *RunDoctorResponse) GetFindings() []*Finding {
 	if x != nil {
 		return x.Findings
+	}
+	return nil
+}
+
+func (x *RunDoctorResponse) GetUnreached() []*UnreachedNode {
+	if x != nil {
+		return x.Unreached
 	}
 	return nil
 }
@@ -723,7 +813,9 @@ func (x *Finding) GetRemedy() string {
 
 // GetMetricsRequest is empty.
 type GetMetricsRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The node that is asked, by name or id; empty: the called one; "*": every node.
+	Node          string `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -756,6 +848,13 @@ func (x *GetMetricsRequest) ProtoReflect() protoreflect.Message {
 // Deprecated: Use GetMetricsRequest.ProtoReflect.Descriptor instead.
 func (*GetMetricsRequest) Descriptor() ([]byte, []int) {
 	return file_lbd_v1_system_service_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *GetMetricsRequest) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
 }
 
 // GetMetricsResponse holds the text.
@@ -808,7 +907,9 @@ type GetProfileRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Kind  ProfileKind            `protobuf:"varint,1,opt,name=kind,proto3,enum=lbd.v1.ProfileKind" json:"kind,omitempty"`
 	// Of a CPU profile. 1s to 60s; default 10s.
-	Duration      *durationpb.Duration `protobuf:"bytes,2,opt,name=duration,proto3" json:"duration,omitempty"`
+	Duration *durationpb.Duration `protobuf:"bytes,2,opt,name=duration,proto3" json:"duration,omitempty"`
+	// The node that is asked, by name or id; empty: the called one; "*": every node.
+	Node          string `protobuf:"bytes,3,opt,name=node,proto3" json:"node,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -855,6 +956,13 @@ func (x *GetProfileRequest) GetDuration() *durationpb.Duration {
 		return x.Duration
 	}
 	return nil
+}
+
+func (x *GetProfileRequest) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
 }
 
 // GetProfileResponse holds it, gzipped.
@@ -906,7 +1014,9 @@ func (x *GetProfileResponse) GetProfile() []byte {
 type SetLogLevelRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Unspecified: only tell.
-	Level         LogLevel `protobuf:"varint,1,opt,name=level,proto3,enum=lbd.v1.LogLevel" json:"level,omitempty"`
+	Level LogLevel `protobuf:"varint,1,opt,name=level,proto3,enum=lbd.v1.LogLevel" json:"level,omitempty"`
+	// The node that is asked, by name or id; empty: the called one; "*": every node.
+	Node          string `protobuf:"bytes,2,opt,name=node,proto3" json:"node,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -946,6 +1056,13 @@ func (x *SetLogLevelRequest) GetLevel() LogLevel {
 		return x.Level
 	}
 	return LogLevel_LOG_LEVEL_UNSPECIFIED
+}
+
+func (x *SetLogLevelRequest) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
 }
 
 // SetLogLevelResponse says what is in force.
@@ -1005,7 +1122,9 @@ func (x *SetLogLevelResponse) GetBefore() LogLevel {
 type CollectDebugRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Length of a CPU profile in it: 1s to 60s. Absent: none.
-	CpuProfile    *durationpb.Duration `protobuf:"bytes,1,opt,name=cpu_profile,json=cpuProfile,proto3" json:"cpu_profile,omitempty"`
+	CpuProfile *durationpb.Duration `protobuf:"bytes,1,opt,name=cpu_profile,json=cpuProfile,proto3" json:"cpu_profile,omitempty"`
+	// The node that is asked, by name or id; empty: the called one; "*": every node.
+	Node          string `protobuf:"bytes,2,opt,name=node,proto3" json:"node,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1045,6 +1164,13 @@ func (x *CollectDebugRequest) GetCpuProfile() *durationpb.Duration {
 		return x.CpuProfile
 	}
 	return nil
+}
+
+func (x *CollectDebugRequest) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
 }
 
 // CollectDebugResponse is a piece of the archive.
@@ -1096,15 +1222,17 @@ var File_lbd_v1_system_service_proto protoreflect.FileDescriptor
 
 const file_lbd_v1_system_service_proto_rawDesc = "" +
 	"\n" +
-	"\x1blbd/v1/system_service.proto\x12\x06lbd.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x13lbd/v1/access.proto\"\x13\n" +
-	"\x11GetVersionRequest\"\x81\x01\n" +
+	"\x1blbd/v1/system_service.proto\x12\x06lbd.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x13lbd/v1/access.proto\x1a\x1blbd/v1/config_service.proto\"'\n" +
+	"\x11GetVersionRequest\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\"\x81\x01\n" +
 	"\x12GetVersionResponse\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x12\x1d\n" +
 	"\n" +
 	"go_version\x18\x02 \x01(\tR\tgoVersion\x12\x1a\n" +
 	"\bplatform\x18\x03 \x01(\tR\bplatform\x12\x16\n" +
-	"\x06commit\x18\x04 \x01(\tR\x06commit\"\x1f\n" +
-	"\x1dSystemServiceGetStatusRequest\"\xa2\x04\n" +
+	"\x06commit\x18\x04 \x01(\tR\x06commit\"3\n" +
+	"\x1dSystemServiceGetStatusRequest\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\"\xc7\x05\n" +
 	"\x1eSystemServiceGetStatusResponse\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x129\n" +
 	"\n" +
@@ -1123,7 +1251,13 @@ const file_lbd_v1_system_service_proto_rawDesc = "" +
 	"\bproblems\x18\f \x03(\tR\bproblems\x12\x1f\n" +
 	"\vstate_bytes\x18\r \x01(\x03R\n" +
 	"stateBytes\x12&\n" +
-	"\x0fstate_bytes_max\x18\x0e \x01(\x03R\rstateBytesMax\"\x94\x01\n" +
+	"\x0fstate_bytes_max\x18\x0e \x01(\x03R\rstateBytesMax\x12\x19\n" +
+	"\bstale_ms\x18\x0f \x01(\x03R\astaleMs\x12\x18\n" +
+	"\atraffic\x18\x10 \x01(\tR\atraffic\x12\x16\n" +
+	"\x06leader\x18\x11 \x01(\tR\x06leader\x12\x17\n" +
+	"\anode_id\x18\x12 \x01(\tR\x06nodeId\x12#\n" +
+	"\rapplied_index\x18\x13 \x01(\x04R\fappliedIndex\x12\x18\n" +
+	"\aversion\x18\x14 \x01(\tR\aversion\"\x94\x01\n" +
 	"\x0eListenerStatus\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1c\n" +
 	"\taddresses\x18\x02 \x03(\tR\taddresses\x12\x1e\n" +
@@ -1131,32 +1265,38 @@ const file_lbd_v1_system_service_proto_rawDesc = "" +
 	"programmed\x18\x03 \x01(\bR\n" +
 	"programmed\x12\x16\n" +
 	"\x06reason\x18\x04 \x01(\tR\x06reason\x12\x18\n" +
-	"\amessage\x18\x05 \x01(\tR\amessage\"\x12\n" +
-	"\x10RunDoctorRequest\"@\n" +
+	"\amessage\x18\x05 \x01(\tR\amessage\"&\n" +
+	"\x10RunDoctorRequest\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\"u\n" +
 	"\x11RunDoctorResponse\x12+\n" +
-	"\bfindings\x18\x01 \x03(\v2\x0f.lbd.v1.FindingR\bfindings\"\x91\x01\n" +
+	"\bfindings\x18\x01 \x03(\v2\x0f.lbd.v1.FindingR\bfindings\x123\n" +
+	"\tunreached\x18\x02 \x03(\v2\x15.lbd.v1.UnreachedNodeR\tunreached\"\x91\x01\n" +
 	"\aFinding\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x14\n" +
 	"\x05check\x18\x02 \x01(\tR\x05check\x12*\n" +
 	"\x05level\x18\x03 \x01(\x0e2\x14.lbd.v1.FindingLevelR\x05level\x12\x18\n" +
 	"\amessage\x18\x04 \x01(\tR\amessage\x12\x16\n" +
-	"\x06remedy\x18\x05 \x01(\tR\x06remedy\"\x13\n" +
-	"\x11GetMetricsRequest\"(\n" +
+	"\x06remedy\x18\x05 \x01(\tR\x06remedy\"'\n" +
+	"\x11GetMetricsRequest\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\"(\n" +
 	"\x12GetMetricsResponse\x12\x12\n" +
-	"\x04text\x18\x01 \x01(\tR\x04text\"s\n" +
+	"\x04text\x18\x01 \x01(\tR\x04text\"\x87\x01\n" +
 	"\x11GetProfileRequest\x12'\n" +
 	"\x04kind\x18\x01 \x01(\x0e2\x13.lbd.v1.ProfileKindR\x04kind\x125\n" +
-	"\bduration\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\bduration\".\n" +
+	"\bduration\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\bduration\x12\x12\n" +
+	"\x04node\x18\x03 \x01(\tR\x04node\".\n" +
 	"\x12GetProfileResponse\x12\x18\n" +
-	"\aprofile\x18\x01 \x01(\fR\aprofile\"<\n" +
+	"\aprofile\x18\x01 \x01(\fR\aprofile\"P\n" +
 	"\x12SetLogLevelRequest\x12&\n" +
-	"\x05level\x18\x01 \x01(\x0e2\x10.lbd.v1.LogLevelR\x05level\"g\n" +
+	"\x05level\x18\x01 \x01(\x0e2\x10.lbd.v1.LogLevelR\x05level\x12\x12\n" +
+	"\x04node\x18\x02 \x01(\tR\x04node\"g\n" +
 	"\x13SetLogLevelResponse\x12&\n" +
 	"\x05level\x18\x01 \x01(\x0e2\x10.lbd.v1.LogLevelR\x05level\x12(\n" +
-	"\x06before\x18\x02 \x01(\x0e2\x10.lbd.v1.LogLevelR\x06before\"Q\n" +
+	"\x06before\x18\x02 \x01(\x0e2\x10.lbd.v1.LogLevelR\x06before\"e\n" +
 	"\x13CollectDebugRequest\x12:\n" +
 	"\vcpu_profile\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\n" +
-	"cpuProfile\"*\n" +
+	"cpuProfile\x12\x12\n" +
+	"\x04node\x18\x02 \x01(\tR\x04node\"*\n" +
 	"\x14CollectDebugResponse\x12\x12\n" +
 	"\x04data\x18\x01 \x01(\fR\x04data*w\n" +
 	"\fFindingLevel\x12\x1d\n" +
@@ -1173,18 +1313,25 @@ const file_lbd_v1_system_service_proto_rawDesc = "" +
 	"\x0fLOG_LEVEL_DEBUG\x10\x01\x12\x12\n" +
 	"\x0eLOG_LEVEL_INFO\x10\x02\x12\x12\n" +
 	"\x0eLOG_LEVEL_WARN\x10\x03\x12\x13\n" +
-	"\x0fLOG_LEVEL_ERROR\x10\x042\xd7\x04\n" +
-	"\rSystemService\x12M\n" +
+	"\x0fLOG_LEVEL_ERROR\x10\x042\xe5\x04\n" +
+	"\rSystemService\x12O\n" +
 	"\n" +
-	"GetVersion\x12\x19.lbd.v1.GetVersionRequest\x1a\x1a.lbd.v1.GetVersionResponse\"\b\xe2\xe0\x18\x04\b\x01\x10\x01\x12d\n" +
-	"\tGetStatus\x12%.lbd.v1.SystemServiceGetStatusRequest\x1a&.lbd.v1.SystemServiceGetStatusResponse\"\b\xe2\xe0\x18\x04\b\x01\x10\x01\x12J\n" +
-	"\tRunDoctor\x12\x18.lbd.v1.RunDoctorRequest\x1a\x19.lbd.v1.RunDoctorResponse\"\b\xe2\xe0\x18\x04\b\x01\x10\x01\x12M\n" +
+	"GetVersion\x12\x19.lbd.v1.GetVersionRequest\x1a\x1a.lbd.v1.GetVersionResponse\"\n" +
+	"\xe2\xe0\x18\x06\b\x01\x10\x01\x18\x01\x12f\n" +
+	"\tGetStatus\x12%.lbd.v1.SystemServiceGetStatusRequest\x1a&.lbd.v1.SystemServiceGetStatusResponse\"\n" +
+	"\xe2\xe0\x18\x06\b\x01\x10\x01\x18\x01\x12L\n" +
+	"\tRunDoctor\x12\x18.lbd.v1.RunDoctorRequest\x1a\x19.lbd.v1.RunDoctorResponse\"\n" +
+	"\xe2\xe0\x18\x06\b\x01\x10\x01\x18\x01\x12O\n" +
 	"\n" +
-	"GetMetrics\x12\x19.lbd.v1.GetMetricsRequest\x1a\x1a.lbd.v1.GetMetricsResponse\"\b\xe2\xe0\x18\x04\b\x01\x10\x01\x12M\n" +
+	"GetMetrics\x12\x19.lbd.v1.GetMetricsRequest\x1a\x1a.lbd.v1.GetMetricsResponse\"\n" +
+	"\xe2\xe0\x18\x06\b\x01\x10\x01\x18\x01\x12O\n" +
 	"\n" +
-	"GetProfile\x12\x19.lbd.v1.GetProfileRequest\x1a\x1a.lbd.v1.GetProfileResponse\"\b\xe2\xe0\x18\x04\b\x04\x10\x03\x12P\n" +
-	"\vSetLogLevel\x12\x1a.lbd.v1.SetLogLevelRequest\x1a\x1b.lbd.v1.SetLogLevelResponse\"\b\xe2\xe0\x18\x04\b\x02\x10\x03\x12U\n" +
-	"\fCollectDebug\x12\x1b.lbd.v1.CollectDebugRequest\x1a\x1c.lbd.v1.CollectDebugResponse\"\b\xe2\xe0\x18\x04\b\x04\x10\x030\x01B\x18Z\x16lbd/proto/lbd/v1;lbdv1b\x06proto3"
+	"GetProfile\x12\x19.lbd.v1.GetProfileRequest\x1a\x1a.lbd.v1.GetProfileResponse\"\n" +
+	"\xe2\xe0\x18\x06\b\x04\x10\x03\x18\x01\x12R\n" +
+	"\vSetLogLevel\x12\x1a.lbd.v1.SetLogLevelRequest\x1a\x1b.lbd.v1.SetLogLevelResponse\"\n" +
+	"\xe2\xe0\x18\x06\b\x02\x10\x03\x18\x01\x12W\n" +
+	"\fCollectDebug\x12\x1b.lbd.v1.CollectDebugRequest\x1a\x1c.lbd.v1.CollectDebugResponse\"\n" +
+	"\xe2\xe0\x18\x06\b\x04\x10\x03\x18\x010\x01B\x18Z\x16lbd/proto/lbd/v1;lbdv1b\x06proto3"
 
 var (
 	file_lbd_v1_system_service_proto_rawDescOnce sync.Once
@@ -1221,38 +1368,40 @@ var file_lbd_v1_system_service_proto_goTypes = []any{
 	(*CollectDebugRequest)(nil),            // 17: lbd.v1.CollectDebugRequest
 	(*CollectDebugResponse)(nil),           // 18: lbd.v1.CollectDebugResponse
 	(*timestamppb.Timestamp)(nil),          // 19: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),            // 20: google.protobuf.Duration
+	(*UnreachedNode)(nil),                  // 20: lbd.v1.UnreachedNode
+	(*durationpb.Duration)(nil),            // 21: google.protobuf.Duration
 }
 var file_lbd_v1_system_service_proto_depIdxs = []int32{
 	19, // 0: lbd.v1.SystemServiceGetStatusResponse.start_time:type_name -> google.protobuf.Timestamp
 	7,  // 1: lbd.v1.SystemServiceGetStatusResponse.listeners:type_name -> lbd.v1.ListenerStatus
 	10, // 2: lbd.v1.RunDoctorResponse.findings:type_name -> lbd.v1.Finding
-	0,  // 3: lbd.v1.Finding.level:type_name -> lbd.v1.FindingLevel
-	1,  // 4: lbd.v1.GetProfileRequest.kind:type_name -> lbd.v1.ProfileKind
-	20, // 5: lbd.v1.GetProfileRequest.duration:type_name -> google.protobuf.Duration
-	2,  // 6: lbd.v1.SetLogLevelRequest.level:type_name -> lbd.v1.LogLevel
-	2,  // 7: lbd.v1.SetLogLevelResponse.level:type_name -> lbd.v1.LogLevel
-	2,  // 8: lbd.v1.SetLogLevelResponse.before:type_name -> lbd.v1.LogLevel
-	20, // 9: lbd.v1.CollectDebugRequest.cpu_profile:type_name -> google.protobuf.Duration
-	3,  // 10: lbd.v1.SystemService.GetVersion:input_type -> lbd.v1.GetVersionRequest
-	5,  // 11: lbd.v1.SystemService.GetStatus:input_type -> lbd.v1.SystemServiceGetStatusRequest
-	8,  // 12: lbd.v1.SystemService.RunDoctor:input_type -> lbd.v1.RunDoctorRequest
-	11, // 13: lbd.v1.SystemService.GetMetrics:input_type -> lbd.v1.GetMetricsRequest
-	13, // 14: lbd.v1.SystemService.GetProfile:input_type -> lbd.v1.GetProfileRequest
-	15, // 15: lbd.v1.SystemService.SetLogLevel:input_type -> lbd.v1.SetLogLevelRequest
-	17, // 16: lbd.v1.SystemService.CollectDebug:input_type -> lbd.v1.CollectDebugRequest
-	4,  // 17: lbd.v1.SystemService.GetVersion:output_type -> lbd.v1.GetVersionResponse
-	6,  // 18: lbd.v1.SystemService.GetStatus:output_type -> lbd.v1.SystemServiceGetStatusResponse
-	9,  // 19: lbd.v1.SystemService.RunDoctor:output_type -> lbd.v1.RunDoctorResponse
-	12, // 20: lbd.v1.SystemService.GetMetrics:output_type -> lbd.v1.GetMetricsResponse
-	14, // 21: lbd.v1.SystemService.GetProfile:output_type -> lbd.v1.GetProfileResponse
-	16, // 22: lbd.v1.SystemService.SetLogLevel:output_type -> lbd.v1.SetLogLevelResponse
-	18, // 23: lbd.v1.SystemService.CollectDebug:output_type -> lbd.v1.CollectDebugResponse
-	17, // [17:24] is the sub-list for method output_type
-	10, // [10:17] is the sub-list for method input_type
-	10, // [10:10] is the sub-list for extension type_name
-	10, // [10:10] is the sub-list for extension extendee
-	0,  // [0:10] is the sub-list for field type_name
+	20, // 3: lbd.v1.RunDoctorResponse.unreached:type_name -> lbd.v1.UnreachedNode
+	0,  // 4: lbd.v1.Finding.level:type_name -> lbd.v1.FindingLevel
+	1,  // 5: lbd.v1.GetProfileRequest.kind:type_name -> lbd.v1.ProfileKind
+	21, // 6: lbd.v1.GetProfileRequest.duration:type_name -> google.protobuf.Duration
+	2,  // 7: lbd.v1.SetLogLevelRequest.level:type_name -> lbd.v1.LogLevel
+	2,  // 8: lbd.v1.SetLogLevelResponse.level:type_name -> lbd.v1.LogLevel
+	2,  // 9: lbd.v1.SetLogLevelResponse.before:type_name -> lbd.v1.LogLevel
+	21, // 10: lbd.v1.CollectDebugRequest.cpu_profile:type_name -> google.protobuf.Duration
+	3,  // 11: lbd.v1.SystemService.GetVersion:input_type -> lbd.v1.GetVersionRequest
+	5,  // 12: lbd.v1.SystemService.GetStatus:input_type -> lbd.v1.SystemServiceGetStatusRequest
+	8,  // 13: lbd.v1.SystemService.RunDoctor:input_type -> lbd.v1.RunDoctorRequest
+	11, // 14: lbd.v1.SystemService.GetMetrics:input_type -> lbd.v1.GetMetricsRequest
+	13, // 15: lbd.v1.SystemService.GetProfile:input_type -> lbd.v1.GetProfileRequest
+	15, // 16: lbd.v1.SystemService.SetLogLevel:input_type -> lbd.v1.SetLogLevelRequest
+	17, // 17: lbd.v1.SystemService.CollectDebug:input_type -> lbd.v1.CollectDebugRequest
+	4,  // 18: lbd.v1.SystemService.GetVersion:output_type -> lbd.v1.GetVersionResponse
+	6,  // 19: lbd.v1.SystemService.GetStatus:output_type -> lbd.v1.SystemServiceGetStatusResponse
+	9,  // 20: lbd.v1.SystemService.RunDoctor:output_type -> lbd.v1.RunDoctorResponse
+	12, // 21: lbd.v1.SystemService.GetMetrics:output_type -> lbd.v1.GetMetricsResponse
+	14, // 22: lbd.v1.SystemService.GetProfile:output_type -> lbd.v1.GetProfileResponse
+	16, // 23: lbd.v1.SystemService.SetLogLevel:output_type -> lbd.v1.SetLogLevelResponse
+	18, // 24: lbd.v1.SystemService.CollectDebug:output_type -> lbd.v1.CollectDebugResponse
+	18, // [18:25] is the sub-list for method output_type
+	11, // [11:18] is the sub-list for method input_type
+	11, // [11:11] is the sub-list for extension type_name
+	11, // [11:11] is the sub-list for extension extendee
+	0,  // [0:11] is the sub-list for field type_name
 }
 
 func init() { file_lbd_v1_system_service_proto_init() }
@@ -1261,6 +1410,7 @@ func file_lbd_v1_system_service_proto_init() {
 		return
 	}
 	file_lbd_v1_access_proto_init()
+	file_lbd_v1_config_service_proto_init()
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{

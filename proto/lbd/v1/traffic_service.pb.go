@@ -40,7 +40,9 @@ type TestRouteRequest struct {
 	// Route by this revision in place of what is served; backends are not looked at then. 0: what is served.
 	Revision int64 `protobuf:"varint,7,opt,name=revision,proto3" json:"revision,omitempty"`
 	// Whether the client can verify RSA keys alone.
-	RsaOnly       bool `protobuf:"varint,8,opt,name=rsa_only,json=rsaOnly,proto3" json:"rsa_only,omitempty"`
+	RsaOnly bool `protobuf:"varint,8,opt,name=rsa_only,json=rsaOnly,proto3" json:"rsa_only,omitempty"`
+	// The node that is asked, by name or id; empty: the called one; "*": every node.
+	Node          string `protobuf:"bytes,9,opt,name=node,proto3" json:"node,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -129,6 +131,13 @@ func (x *TestRouteRequest) GetRsaOnly() bool {
 		return x.RsaOnly
 	}
 	return false
+}
+
+func (x *TestRouteRequest) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
 }
 
 // HeaderField is one field line.
@@ -837,7 +846,9 @@ func (x *Setting) GetValue() string {
 type WatchStatsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// 100ms to 1m; default 1s.
-	Interval      *durationpb.Duration `protobuf:"bytes,1,opt,name=interval,proto3" json:"interval,omitempty"`
+	Interval *durationpb.Duration `protobuf:"bytes,1,opt,name=interval,proto3" json:"interval,omitempty"`
+	// The node that is asked, by name or id; empty: the called one; "*": every node.
+	Node          string `protobuf:"bytes,2,opt,name=node,proto3" json:"node,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -877,6 +888,13 @@ func (x *WatchStatsRequest) GetInterval() *durationpb.Duration {
 		return x.Interval
 	}
 	return nil
+}
+
+func (x *WatchStatsRequest) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
 }
 
 // WatchStatsResponse are counters since the node's start.
@@ -1032,7 +1050,9 @@ type WatchEventsRequest struct {
 	// Only those after this time. Absent: all that the node remembers (the last 10000).
 	Since *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=since,proto3" json:"since,omitempty"`
 	// Whether to go on with new ones.
-	Follow        bool `protobuf:"varint,2,opt,name=follow,proto3" json:"follow,omitempty"`
+	Follow bool `protobuf:"varint,2,opt,name=follow,proto3" json:"follow,omitempty"`
+	// The node that is asked, by name or id; empty: the called one; "*": every node.
+	Node          string `protobuf:"bytes,3,opt,name=node,proto3" json:"node,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1079,6 +1099,13 @@ func (x *WatchEventsRequest) GetFollow() bool {
 		return x.Follow
 	}
 	return false
+}
+
+func (x *WatchEventsRequest) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
 }
 
 // WatchEventsResponse is one event.
@@ -1171,7 +1198,9 @@ type ListConnectionsRequest struct {
 	// With a request at a backend of this pool.
 	Pool string `protobuf:"bytes,3,opt,name=pool,proto3" json:"pool,omitempty"`
 	// 1 to 10000; default 1000.
-	Limit         int32 `protobuf:"varint,4,opt,name=limit,proto3" json:"limit,omitempty"`
+	Limit int32 `protobuf:"varint,4,opt,name=limit,proto3" json:"limit,omitempty"`
+	// The node that is asked, by name or id; empty: the called one; "*": every node.
+	Node          string `protobuf:"bytes,5,opt,name=node,proto3" json:"node,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1234,12 +1263,23 @@ func (x *ListConnectionsRequest) GetLimit() int32 {
 	return 0
 }
 
+func (x *ListConnectionsRequest) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
 // ListConnectionsResponse lists them, oldest first.
 type ListConnectionsResponse struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
 	Connections []*Connection          `protobuf:"bytes,1,rep,name=connections,proto3" json:"connections,omitempty"`
 	// Whether there are more than the limit.
-	Truncated     bool `protobuf:"varint,2,opt,name=truncated,proto3" json:"truncated,omitempty"`
+	Truncated bool `protobuf:"varint,2,opt,name=truncated,proto3" json:"truncated,omitempty"`
+	// Nodes that did not answer.
+	Unreached []*UnreachedNode `protobuf:"bytes,3,rep,name=unreached,proto3" json:"unreached,omitempty"`
+	// How many nodes have answered.
+	Nodes         int32 `protobuf:"varint,4,opt,name=nodes,proto3" json:"nodes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1286,6 +1326,20 @@ func (x *ListConnectionsResponse) GetTruncated() bool {
 		return x.Truncated
 	}
 	return false
+}
+
+func (x *ListConnectionsResponse) GetUnreached() []*UnreachedNode {
+	if x != nil {
+		return x.Unreached
+	}
+	return nil
+}
+
+func (x *ListConnectionsResponse) GetNodes() int32 {
+	if x != nil {
+		return x.Nodes
+	}
+	return 0
 }
 
 // Connection is one client's connection.
@@ -1426,11 +1480,13 @@ func (x *Connection) GetServerName() string {
 
 // KillConnectionsRequest chooses connections; all that is set must hold, and something must be set.
 type KillConnectionsRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Ids           []int64                `protobuf:"varint,1,rep,packed,name=ids,proto3" json:"ids,omitempty"`
-	Listener      string                 `protobuf:"bytes,2,opt,name=listener,proto3" json:"listener,omitempty"`
-	Client        string                 `protobuf:"bytes,3,opt,name=client,proto3" json:"client,omitempty"`
-	Pool          string                 `protobuf:"bytes,4,opt,name=pool,proto3" json:"pool,omitempty"`
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Ids      []int64                `protobuf:"varint,1,rep,packed,name=ids,proto3" json:"ids,omitempty"`
+	Listener string                 `protobuf:"bytes,2,opt,name=listener,proto3" json:"listener,omitempty"`
+	Client   string                 `protobuf:"bytes,3,opt,name=client,proto3" json:"client,omitempty"`
+	Pool     string                 `protobuf:"bytes,4,opt,name=pool,proto3" json:"pool,omitempty"`
+	// The node that is asked, by name or id; empty: the called one; "*": every node.
+	Node          string `protobuf:"bytes,5,opt,name=node,proto3" json:"node,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1493,10 +1549,19 @@ func (x *KillConnectionsRequest) GetPool() string {
 	return ""
 }
 
+func (x *KillConnectionsRequest) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
 // KillConnectionsResponse counts them.
 type KillConnectionsResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Killed        int64                  `protobuf:"varint,1,opt,name=killed,proto3" json:"killed,omitempty"`
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Killed int64                  `protobuf:"varint,1,opt,name=killed,proto3" json:"killed,omitempty"`
+	// Nodes that did not answer.
+	Unreached     []*UnreachedNode `protobuf:"bytes,2,rep,name=unreached,proto3" json:"unreached,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1538,11 +1603,18 @@ func (x *KillConnectionsResponse) GetKilled() int64 {
 	return 0
 }
 
+func (x *KillConnectionsResponse) GetUnreached() []*UnreachedNode {
+	if x != nil {
+		return x.Unreached
+	}
+	return nil
+}
+
 var File_lbd_v1_traffic_service_proto protoreflect.FileDescriptor
 
 const file_lbd_v1_traffic_service_proto_rawDesc = "" +
 	"\n" +
-	"\x1clbd/v1/traffic_service.proto\x12\x06lbd.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x13lbd/v1/access.proto\"\xf7\x01\n" +
+	"\x1clbd/v1/traffic_service.proto\x12\x06lbd.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x13lbd/v1/access.proto\x1a\x1blbd/v1/config_service.proto\"\x8b\x02\n" +
 	"\x10TestRouteRequest\x12\x10\n" +
 	"\x03url\x18\x01 \x01(\tR\x03url\x12\x16\n" +
 	"\x06method\x18\x02 \x01(\tR\x06method\x12-\n" +
@@ -1551,7 +1623,8 @@ const file_lbd_v1_traffic_service_proto_rawDesc = "" +
 	"\x0eclient_address\x18\x05 \x01(\tR\rclientAddress\x12\x1a\n" +
 	"\blistener\x18\x06 \x01(\tR\blistener\x12\x1a\n" +
 	"\brevision\x18\a \x01(\x03R\brevision\x12\x19\n" +
-	"\brsa_only\x18\b \x01(\bR\arsaOnly\"7\n" +
+	"\brsa_only\x18\b \x01(\bR\arsaOnly\x12\x12\n" +
+	"\x04node\x18\t \x01(\tR\x04node\"7\n" +
 	"\vHeaderField\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value\"\xc0\x06\n" +
@@ -1606,9 +1679,10 @@ const file_lbd_v1_traffic_service_proto_rawDesc = "" +
 	"\x06weight\x18\x04 \x01(\x05R\x06weight\"3\n" +
 	"\aSetting\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value\"J\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value\"^\n" +
 	"\x11WatchStatsRequest\x125\n" +
-	"\binterval\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\binterval\"\xaa\x01\n" +
+	"\binterval\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\binterval\x12\x12\n" +
+	"\x04node\x18\x02 \x01(\tR\x04node\"\xaa\x01\n" +
 	"\x12WatchStatsResponse\x12.\n" +
 	"\x04time\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12\x12\n" +
 	"\x04node\x18\x02 \x01(\tR\x04node\x12 \n" +
@@ -1622,24 +1696,28 @@ const file_lbd_v1_traffic_service_proto_rawDesc = "" +
 	"\brequests\x18\x05 \x03(\v2\".lbd.v1.TrafficStats.RequestsEntryR\brequests\x1a;\n" +
 	"\rRequestsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"^\n" +
+	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"r\n" +
 	"\x12WatchEventsRequest\x120\n" +
 	"\x05since\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x12\x16\n" +
-	"\x06follow\x18\x02 \x01(\bR\x06follow\"\xa3\x01\n" +
+	"\x06follow\x18\x02 \x01(\bR\x06follow\x12\x12\n" +
+	"\x04node\x18\x03 \x01(\tR\x04node\"\xa3\x01\n" +
 	"\x13WatchEventsResponse\x12.\n" +
 	"\x04time\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12\x12\n" +
 	"\x04node\x18\x02 \x01(\tR\x04node\x12\x12\n" +
 	"\x04type\x18\x03 \x01(\tR\x04type\x12\x1a\n" +
 	"\bresource\x18\x04 \x01(\tR\bresource\x12\x18\n" +
-	"\amessage\x18\x05 \x01(\tR\amessage\"v\n" +
+	"\amessage\x18\x05 \x01(\tR\amessage\"\x8a\x01\n" +
 	"\x16ListConnectionsRequest\x12\x1a\n" +
 	"\blistener\x18\x01 \x01(\tR\blistener\x12\x16\n" +
 	"\x06client\x18\x02 \x01(\tR\x06client\x12\x12\n" +
 	"\x04pool\x18\x03 \x01(\tR\x04pool\x12\x14\n" +
-	"\x05limit\x18\x04 \x01(\x05R\x05limit\"m\n" +
+	"\x05limit\x18\x04 \x01(\x05R\x05limit\x12\x12\n" +
+	"\x04node\x18\x05 \x01(\tR\x04node\"\xb8\x01\n" +
 	"\x17ListConnectionsResponse\x124\n" +
 	"\vconnections\x18\x01 \x03(\v2\x12.lbd.v1.ConnectionR\vconnections\x12\x1c\n" +
-	"\ttruncated\x18\x02 \x01(\bR\ttruncated\"\xe6\x02\n" +
+	"\ttruncated\x18\x02 \x01(\bR\ttruncated\x123\n" +
+	"\tunreached\x18\x03 \x03(\v2\x15.lbd.v1.UnreachedNodeR\tunreached\x12\x14\n" +
+	"\x05nodes\x18\x04 \x01(\x05R\x05nodes\"\xe6\x02\n" +
 	"\n" +
 	"Connection\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x03R\x02id\x12\x12\n" +
@@ -1657,21 +1735,28 @@ const file_lbd_v1_traffic_service_proto_rawDesc = "" +
 	"\vtls_version\x18\v \x01(\tR\n" +
 	"tlsVersion\x12\x1f\n" +
 	"\vserver_name\x18\f \x01(\tR\n" +
-	"serverName\"r\n" +
+	"serverName\"\x86\x01\n" +
 	"\x16KillConnectionsRequest\x12\x10\n" +
 	"\x03ids\x18\x01 \x03(\x03R\x03ids\x12\x1a\n" +
 	"\blistener\x18\x02 \x01(\tR\blistener\x12\x16\n" +
 	"\x06client\x18\x03 \x01(\tR\x06client\x12\x12\n" +
-	"\x04pool\x18\x04 \x01(\tR\x04pool\"1\n" +
+	"\x04pool\x18\x04 \x01(\tR\x04pool\x12\x12\n" +
+	"\x04node\x18\x05 \x01(\tR\x04node\"f\n" +
 	"\x17KillConnectionsResponse\x12\x16\n" +
-	"\x06killed\x18\x01 \x01(\x03R\x06killed2\xbd\x03\n" +
-	"\x0eTrafficService\x12J\n" +
-	"\tTestRoute\x12\x18.lbd.v1.TestRouteRequest\x1a\x19.lbd.v1.TestRouteResponse\"\b\xe2\xe0\x18\x04\b\x01\x10\x01\x12O\n" +
+	"\x06killed\x18\x01 \x01(\x03R\x06killed\x123\n" +
+	"\tunreached\x18\x02 \x03(\v2\x15.lbd.v1.UnreachedNodeR\tunreached2\xc7\x03\n" +
+	"\x0eTrafficService\x12L\n" +
+	"\tTestRoute\x12\x18.lbd.v1.TestRouteRequest\x1a\x19.lbd.v1.TestRouteResponse\"\n" +
+	"\xe2\xe0\x18\x06\b\x01\x10\x01\x18\x02\x12Q\n" +
 	"\n" +
-	"WatchStats\x12\x19.lbd.v1.WatchStatsRequest\x1a\x1a.lbd.v1.WatchStatsResponse\"\b\xe2\xe0\x18\x04\b\x01\x10\x010\x01\x12R\n" +
-	"\vWatchEvents\x12\x1a.lbd.v1.WatchEventsRequest\x1a\x1b.lbd.v1.WatchEventsResponse\"\b\xe2\xe0\x18\x04\b\x01\x10\x010\x01\x12\\\n" +
-	"\x0fListConnections\x12\x1e.lbd.v1.ListConnectionsRequest\x1a\x1f.lbd.v1.ListConnectionsResponse\"\b\xe2\xe0\x18\x04\b\x01\x10\x01\x12\\\n" +
-	"\x0fKillConnections\x12\x1e.lbd.v1.KillConnectionsRequest\x1a\x1f.lbd.v1.KillConnectionsResponse\"\b\xe2\xe0\x18\x04\b\x02\x10\x02B\x18Z\x16lbd/proto/lbd/v1;lbdv1b\x06proto3"
+	"WatchStats\x12\x19.lbd.v1.WatchStatsRequest\x1a\x1a.lbd.v1.WatchStatsResponse\"\n" +
+	"\xe2\xe0\x18\x06\b\x01\x10\x01\x18\x010\x01\x12T\n" +
+	"\vWatchEvents\x12\x1a.lbd.v1.WatchEventsRequest\x1a\x1b.lbd.v1.WatchEventsResponse\"\n" +
+	"\xe2\xe0\x18\x06\b\x01\x10\x01\x18\x010\x01\x12^\n" +
+	"\x0fListConnections\x12\x1e.lbd.v1.ListConnectionsRequest\x1a\x1f.lbd.v1.ListConnectionsResponse\"\n" +
+	"\xe2\xe0\x18\x06\b\x01\x10\x01\x18\x01\x12^\n" +
+	"\x0fKillConnections\x12\x1e.lbd.v1.KillConnectionsRequest\x1a\x1f.lbd.v1.KillConnectionsResponse\"\n" +
+	"\xe2\xe0\x18\x06\b\x02\x10\x02\x18\x01B\x18Z\x16lbd/proto/lbd/v1;lbdv1b\x06proto3"
 
 var (
 	file_lbd_v1_traffic_service_proto_rawDescOnce sync.Once
@@ -1710,6 +1795,7 @@ var file_lbd_v1_traffic_service_proto_goTypes = []any{
 	nil,                             // 20: lbd.v1.TrafficStats.RequestsEntry
 	(*durationpb.Duration)(nil),     // 21: google.protobuf.Duration
 	(*timestamppb.Timestamp)(nil),   // 22: google.protobuf.Timestamp
+	(*UnreachedNode)(nil),           // 23: lbd.v1.UnreachedNode
 }
 var file_lbd_v1_traffic_service_proto_depIdxs = []int32{
 	1,  // 0: lbd.v1.TestRouteRequest.headers:type_name -> lbd.v1.HeaderField
@@ -1728,22 +1814,24 @@ var file_lbd_v1_traffic_service_proto_depIdxs = []int32{
 	22, // 13: lbd.v1.WatchEventsRequest.since:type_name -> google.protobuf.Timestamp
 	22, // 14: lbd.v1.WatchEventsResponse.time:type_name -> google.protobuf.Timestamp
 	17, // 15: lbd.v1.ListConnectionsResponse.connections:type_name -> lbd.v1.Connection
-	22, // 16: lbd.v1.Connection.start_time:type_name -> google.protobuf.Timestamp
-	0,  // 17: lbd.v1.TrafficService.TestRoute:input_type -> lbd.v1.TestRouteRequest
-	10, // 18: lbd.v1.TrafficService.WatchStats:input_type -> lbd.v1.WatchStatsRequest
-	13, // 19: lbd.v1.TrafficService.WatchEvents:input_type -> lbd.v1.WatchEventsRequest
-	15, // 20: lbd.v1.TrafficService.ListConnections:input_type -> lbd.v1.ListConnectionsRequest
-	18, // 21: lbd.v1.TrafficService.KillConnections:input_type -> lbd.v1.KillConnectionsRequest
-	2,  // 22: lbd.v1.TrafficService.TestRoute:output_type -> lbd.v1.TestRouteResponse
-	11, // 23: lbd.v1.TrafficService.WatchStats:output_type -> lbd.v1.WatchStatsResponse
-	14, // 24: lbd.v1.TrafficService.WatchEvents:output_type -> lbd.v1.WatchEventsResponse
-	16, // 25: lbd.v1.TrafficService.ListConnections:output_type -> lbd.v1.ListConnectionsResponse
-	19, // 26: lbd.v1.TrafficService.KillConnections:output_type -> lbd.v1.KillConnectionsResponse
-	22, // [22:27] is the sub-list for method output_type
-	17, // [17:22] is the sub-list for method input_type
-	17, // [17:17] is the sub-list for extension type_name
-	17, // [17:17] is the sub-list for extension extendee
-	0,  // [0:17] is the sub-list for field type_name
+	23, // 16: lbd.v1.ListConnectionsResponse.unreached:type_name -> lbd.v1.UnreachedNode
+	22, // 17: lbd.v1.Connection.start_time:type_name -> google.protobuf.Timestamp
+	23, // 18: lbd.v1.KillConnectionsResponse.unreached:type_name -> lbd.v1.UnreachedNode
+	0,  // 19: lbd.v1.TrafficService.TestRoute:input_type -> lbd.v1.TestRouteRequest
+	10, // 20: lbd.v1.TrafficService.WatchStats:input_type -> lbd.v1.WatchStatsRequest
+	13, // 21: lbd.v1.TrafficService.WatchEvents:input_type -> lbd.v1.WatchEventsRequest
+	15, // 22: lbd.v1.TrafficService.ListConnections:input_type -> lbd.v1.ListConnectionsRequest
+	18, // 23: lbd.v1.TrafficService.KillConnections:input_type -> lbd.v1.KillConnectionsRequest
+	2,  // 24: lbd.v1.TrafficService.TestRoute:output_type -> lbd.v1.TestRouteResponse
+	11, // 25: lbd.v1.TrafficService.WatchStats:output_type -> lbd.v1.WatchStatsResponse
+	14, // 26: lbd.v1.TrafficService.WatchEvents:output_type -> lbd.v1.WatchEventsResponse
+	16, // 27: lbd.v1.TrafficService.ListConnections:output_type -> lbd.v1.ListConnectionsResponse
+	19, // 28: lbd.v1.TrafficService.KillConnections:output_type -> lbd.v1.KillConnectionsResponse
+	24, // [24:29] is the sub-list for method output_type
+	19, // [19:24] is the sub-list for method input_type
+	19, // [19:19] is the sub-list for extension type_name
+	19, // [19:19] is the sub-list for extension extendee
+	0,  // [0:19] is the sub-list for field type_name
 }
 
 func init() { file_lbd_v1_traffic_service_proto_init() }
@@ -1752,6 +1840,7 @@ func file_lbd_v1_traffic_service_proto_init() {
 		return
 	}
 	file_lbd_v1_access_proto_init()
+	file_lbd_v1_config_service_proto_init()
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{

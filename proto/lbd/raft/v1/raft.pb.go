@@ -39,6 +39,10 @@ type Command struct {
 	//	*Command_Reseal
 	//	*Command_Purge
 	//	*Command_Restore
+	//	*Command_Node
+	//	*Command_JoinToken
+	//	*Command_Gate
+	//	*Command_Epoch
 	Kind          isCommand_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -162,6 +166,42 @@ func (x *Command) GetRestore() *RestoreCommand {
 	return nil
 }
 
+func (x *Command) GetNode() *NodeCommand {
+	if x != nil {
+		if x, ok := x.Kind.(*Command_Node); ok {
+			return x.Node
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetJoinToken() *JoinTokenCommand {
+	if x != nil {
+		if x, ok := x.Kind.(*Command_JoinToken); ok {
+			return x.JoinToken
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetGate() *GateCommand {
+	if x != nil {
+		if x, ok := x.Kind.(*Command_Gate); ok {
+			return x.Gate
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetEpoch() *EpochCommand {
+	if x != nil {
+		if x, ok := x.Kind.(*Command_Epoch); ok {
+			return x.Epoch
+		}
+	}
+	return nil
+}
+
 type isCommand_Kind interface {
 	isCommand_Kind()
 }
@@ -211,6 +251,26 @@ type Command_Restore struct {
 	Restore *RestoreCommand `protobuf:"bytes,9,opt,name=restore,proto3,oneof"`
 }
 
+type Command_Node struct {
+	// Changes who the cluster's nodes are; makes no revision.
+	Node *NodeCommand `protobuf:"bytes,10,opt,name=node,proto3,oneof"`
+}
+
+type Command_JoinToken struct {
+	// Makes and revokes join tokens, and approves nodes; makes no revision.
+	JoinToken *JoinTokenCommand `protobuf:"bytes,11,opt,name=join_token,json=joinToken,proto3,oneof"`
+}
+
+type Command_Gate struct {
+	// Lets newer kinds of entries be written, once every node can read them.
+	Gate *GateCommand `protobuf:"bytes,12,opt,name=gate,proto3,oneof"`
+}
+
+type Command_Epoch struct {
+	// Begins a new epoch with one node.
+	Epoch *EpochCommand `protobuf:"bytes,13,opt,name=epoch,proto3,oneof"`
+}
+
 func (*Command_Change) isCommand_Kind() {}
 
 func (*Command_Part) isCommand_Kind() {}
@@ -228,6 +288,14 @@ func (*Command_Reseal) isCommand_Kind() {}
 func (*Command_Purge) isCommand_Kind() {}
 
 func (*Command_Restore) isCommand_Kind() {}
+
+func (*Command_Node) isCommand_Kind() {}
+
+func (*Command_JoinToken) isCommand_Kind() {}
+
+func (*Command_Gate) isCommand_Kind() {}
+
+func (*Command_Epoch) isCommand_Kind() {}
 
 // Origin is where a command came from, for the audit.
 type Origin struct {
@@ -424,11 +492,18 @@ func (x *StoredToken) GetSecretSha256() []byte {
 	return nil
 }
 
-// AuthorityCommand makes the cluster's certificate authority.
+// AuthorityCommand makes the cluster's certificate authority, or another one.
 type AuthorityCommand struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Authority     *Authority             `protobuf:"bytes,1,opt,name=authority,proto3" json:"authority,omitempty"`
-	Time          *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=time,proto3" json:"time,omitempty"`
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Authority *Authority             `protobuf:"bytes,1,opt,name=authority,proto3" json:"authority,omitempty"`
+	Time      *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=time,proto3" json:"time,omitempty"`
+	// SHA-256 of the certificate of the authority that it takes the place of; empty: there must be none.
+	ReplacesSha256 []byte `protobuf:"bytes,3,opt,name=replaces_sha256,json=replacesSha256,proto3" json:"replaces_sha256,omitempty"`
+	// Drop the previous authority, and what vouches for the present one in its name; authority is empty then.
+	Retire        bool    `protobuf:"varint,4,opt,name=retire,proto3" json:"retire,omitempty"`
+	Author        string  `protobuf:"bytes,5,opt,name=author,proto3" json:"author,omitempty"`
+	Origin        *Origin `protobuf:"bytes,6,opt,name=origin,proto3" json:"origin,omitempty"`
+	RequestId     string  `protobuf:"bytes,7,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -477,15 +552,54 @@ func (x *AuthorityCommand) GetTime() *timestamppb.Timestamp {
 	return nil
 }
 
+func (x *AuthorityCommand) GetReplacesSha256() []byte {
+	if x != nil {
+		return x.ReplacesSha256
+	}
+	return nil
+}
+
+func (x *AuthorityCommand) GetRetire() bool {
+	if x != nil {
+		return x.Retire
+	}
+	return false
+}
+
+func (x *AuthorityCommand) GetAuthor() string {
+	if x != nil {
+		return x.Author
+	}
+	return ""
+}
+
+func (x *AuthorityCommand) GetOrigin() *Origin {
+	if x != nil {
+		return x.Origin
+	}
+	return nil
+}
+
+func (x *AuthorityCommand) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
+}
+
 // Authority is the cluster's own certificate authority: it signs what nodes show on their control ports.
 type Authority struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// DER.
 	Certificate []byte `protobuf:"bytes,1,opt,name=certificate,proto3" json:"certificate,omitempty"`
 	// The private key (PKCS #8), sealed. Apply never opens it.
-	SealedKey     []byte `protobuf:"bytes,2,opt,name=sealed_key,json=sealedKey,proto3" json:"sealed_key,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	SealedKey []byte `protobuf:"bytes,2,opt,name=sealed_key,json=sealedKey,proto3" json:"sealed_key,omitempty"`
+	// The same public key, signed by the previous authority, whose pin is good as long as this is there. DER.
+	CrossCertificate []byte `protobuf:"bytes,3,opt,name=cross_certificate,json=crossCertificate,proto3" json:"cross_certificate,omitempty"`
+	// DER.
+	PreviousCertificate []byte `protobuf:"bytes,4,opt,name=previous_certificate,json=previousCertificate,proto3" json:"previous_certificate,omitempty"`
+	unknownFields       protoimpl.UnknownFields
+	sizeCache           protoimpl.SizeCache
 }
 
 func (x *Authority) Reset() {
@@ -532,6 +646,910 @@ func (x *Authority) GetSealedKey() []byte {
 	return nil
 }
 
+func (x *Authority) GetCrossCertificate() []byte {
+	if x != nil {
+		return x.CrossCertificate
+	}
+	return nil
+}
+
+func (x *Authority) GetPreviousCertificate() []byte {
+	if x != nil {
+		return x.PreviousCertificate
+	}
+	return nil
+}
+
+// NodeCommand changes one node.
+type NodeCommand struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Author    string                 `protobuf:"bytes,1,opt,name=author,proto3" json:"author,omitempty"`
+	Time      *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=time,proto3" json:"time,omitempty"`
+	RequestId string                 `protobuf:"bytes,3,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	Origin    *Origin                `protobuf:"bytes,4,opt,name=origin,proto3" json:"origin,omitempty"`
+	Message   string                 `protobuf:"bytes,5,opt,name=message,proto3" json:"message,omitempty"`
+	// Types that are valid to be assigned to Change:
+	//
+	//	*NodeCommand_Join
+	//	*NodeCommand_Update
+	//	*NodeCommand_Remove
+	//	*NodeCommand_Role
+	//	*NodeCommand_Drain
+	Change        isNodeCommand_Change `protobuf_oneof:"change"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NodeCommand) Reset() {
+	*x = NodeCommand{}
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NodeCommand) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NodeCommand) ProtoMessage() {}
+
+func (x *NodeCommand) ProtoReflect() protoreflect.Message {
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NodeCommand.ProtoReflect.Descriptor instead.
+func (*NodeCommand) Descriptor() ([]byte, []int) {
+	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *NodeCommand) GetAuthor() string {
+	if x != nil {
+		return x.Author
+	}
+	return ""
+}
+
+func (x *NodeCommand) GetTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Time
+	}
+	return nil
+}
+
+func (x *NodeCommand) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
+}
+
+func (x *NodeCommand) GetOrigin() *Origin {
+	if x != nil {
+		return x.Origin
+	}
+	return nil
+}
+
+func (x *NodeCommand) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+func (x *NodeCommand) GetChange() isNodeCommand_Change {
+	if x != nil {
+		return x.Change
+	}
+	return nil
+}
+
+func (x *NodeCommand) GetJoin() *JoinNode {
+	if x != nil {
+		if x, ok := x.Change.(*NodeCommand_Join); ok {
+			return x.Join
+		}
+	}
+	return nil
+}
+
+func (x *NodeCommand) GetUpdate() *v1.Node {
+	if x != nil {
+		if x, ok := x.Change.(*NodeCommand_Update); ok {
+			return x.Update
+		}
+	}
+	return nil
+}
+
+func (x *NodeCommand) GetRemove() *RemoveNode {
+	if x != nil {
+		if x, ok := x.Change.(*NodeCommand_Remove); ok {
+			return x.Remove
+		}
+	}
+	return nil
+}
+
+func (x *NodeCommand) GetRole() *SetNodeRole {
+	if x != nil {
+		if x, ok := x.Change.(*NodeCommand_Role); ok {
+			return x.Role
+		}
+	}
+	return nil
+}
+
+func (x *NodeCommand) GetDrain() *SetNodeDrain {
+	if x != nil {
+		if x, ok := x.Change.(*NodeCommand_Drain); ok {
+			return x.Drain
+		}
+	}
+	return nil
+}
+
+type isNodeCommand_Change interface {
+	isNodeCommand_Change()
+}
+
+type NodeCommand_Join struct {
+	// A node that is new: the first of a cluster, or one that has shown a join token.
+	Join *JoinNode `protobuf:"bytes,6,opt,name=join,proto3,oneof"`
+}
+
+type NodeCommand_Update struct {
+	// What a node says of itself at a start: name, address, version, gate, key.
+	Update *v1.Node `protobuf:"bytes,7,opt,name=update,proto3,oneof"`
+}
+
+type NodeCommand_Remove struct {
+	Remove *RemoveNode `protobuf:"bytes,8,opt,name=remove,proto3,oneof"`
+}
+
+type NodeCommand_Role struct {
+	Role *SetNodeRole `protobuf:"bytes,9,opt,name=role,proto3,oneof"`
+}
+
+type NodeCommand_Drain struct {
+	Drain *SetNodeDrain `protobuf:"bytes,10,opt,name=drain,proto3,oneof"`
+}
+
+func (*NodeCommand_Join) isNodeCommand_Change() {}
+
+func (*NodeCommand_Update) isNodeCommand_Change() {}
+
+func (*NodeCommand_Remove) isNodeCommand_Change() {}
+
+func (*NodeCommand_Role) isNodeCommand_Change() {}
+
+func (*NodeCommand_Drain) isNodeCommand_Change() {}
+
+// JoinNode adds a node.
+type JoinNode struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Node  *v1.Node               `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	// The join token that it has shown; empty: the first of the cluster, or one that was approved.
+	TokenId string `protobuf:"bytes,2,opt,name=token_id,json=tokenId,proto3" json:"token_id,omitempty"`
+	// It has to be approved first.
+	Pending bool `protobuf:"varint,3,opt,name=pending,proto3" json:"pending,omitempty"`
+	// Where it called from.
+	Source        string `protobuf:"bytes,4,opt,name=source,proto3" json:"source,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *JoinNode) Reset() {
+	*x = JoinNode{}
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *JoinNode) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*JoinNode) ProtoMessage() {}
+
+func (x *JoinNode) ProtoReflect() protoreflect.Message {
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use JoinNode.ProtoReflect.Descriptor instead.
+func (*JoinNode) Descriptor() ([]byte, []int) {
+	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *JoinNode) GetNode() *v1.Node {
+	if x != nil {
+		return x.Node
+	}
+	return nil
+}
+
+func (x *JoinNode) GetTokenId() string {
+	if x != nil {
+		return x.TokenId
+	}
+	return ""
+}
+
+func (x *JoinNode) GetPending() bool {
+	if x != nil {
+		return x.Pending
+	}
+	return false
+}
+
+func (x *JoinNode) GetSource() string {
+	if x != nil {
+		return x.Source
+	}
+	return ""
+}
+
+// RemoveNode takes a node out.
+type RemoveNode struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Id    string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	// The authority from then on.
+	Authority     *Authority `protobuf:"bytes,2,opt,name=authority,proto3" json:"authority,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RemoveNode) Reset() {
+	*x = RemoveNode{}
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RemoveNode) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RemoveNode) ProtoMessage() {}
+
+func (x *RemoveNode) ProtoReflect() protoreflect.Message {
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RemoveNode.ProtoReflect.Descriptor instead.
+func (*RemoveNode) Descriptor() ([]byte, []int) {
+	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *RemoveNode) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *RemoveNode) GetAuthority() *Authority {
+	if x != nil {
+		return x.Authority
+	}
+	return nil
+}
+
+// SetNodeRole says what a node shall be.
+type SetNodeRole struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Role          v1.NodeRole            `protobuf:"varint,2,opt,name=role,proto3,enum=lbd.v1.NodeRole" json:"role,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetNodeRole) Reset() {
+	*x = SetNodeRole{}
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetNodeRole) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetNodeRole) ProtoMessage() {}
+
+func (x *SetNodeRole) ProtoReflect() protoreflect.Message {
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetNodeRole.ProtoReflect.Descriptor instead.
+func (*SetNodeRole) Descriptor() ([]byte, []int) {
+	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *SetNodeRole) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *SetNodeRole) GetRole() v1.NodeRole {
+	if x != nil {
+		return x.Role
+	}
+	return v1.NodeRole(0)
+}
+
+// SetNodeDrain drains a node, or ends that.
+type SetNodeDrain struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Id    string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	// Absent: ends it.
+	Drain         *v1.NodeDrain `protobuf:"bytes,2,opt,name=drain,proto3" json:"drain,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetNodeDrain) Reset() {
+	*x = SetNodeDrain{}
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetNodeDrain) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetNodeDrain) ProtoMessage() {}
+
+func (x *SetNodeDrain) ProtoReflect() protoreflect.Message {
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetNodeDrain.ProtoReflect.Descriptor instead.
+func (*SetNodeDrain) Descriptor() ([]byte, []int) {
+	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *SetNodeDrain) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *SetNodeDrain) GetDrain() *v1.NodeDrain {
+	if x != nil {
+		return x.Drain
+	}
+	return nil
+}
+
+// RemovedNode is remembered so that the node can be told.
+type RemovedNode struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Id    string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Name  string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	// "sha256:…" of its public key.
+	Key           string                 `protobuf:"bytes,3,opt,name=key,proto3" json:"key,omitempty"`
+	Time          *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=time,proto3" json:"time,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RemovedNode) Reset() {
+	*x = RemovedNode{}
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RemovedNode) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RemovedNode) ProtoMessage() {}
+
+func (x *RemovedNode) ProtoReflect() protoreflect.Message {
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RemovedNode.ProtoReflect.Descriptor instead.
+func (*RemovedNode) Descriptor() ([]byte, []int) {
+	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *RemovedNode) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *RemovedNode) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *RemovedNode) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *RemovedNode) GetTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Time
+	}
+	return nil
+}
+
+// JoinTokenCommand makes and revokes join tokens, approves and rejects nodes. Tokens that expired before its time go, too, and nodes that wait for longer than a day.
+type JoinTokenCommand struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Author    string                 `protobuf:"bytes,1,opt,name=author,proto3" json:"author,omitempty"`
+	Time      *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=time,proto3" json:"time,omitempty"`
+	RequestId string                 `protobuf:"bytes,3,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	Origin    *Origin                `protobuf:"bytes,4,opt,name=origin,proto3" json:"origin,omitempty"`
+	Create    *StoredJoinToken       `protobuf:"bytes,5,opt,name=create,proto3" json:"create,omitempty"`
+	// Ids of tokens. An unknown one is refused.
+	Revokes []string `protobuf:"bytes,6,rep,name=revokes,proto3" json:"revokes,omitempty"`
+	// Ids of nodes that wait. An unknown one is refused.
+	Approves      []string `protobuf:"bytes,7,rep,name=approves,proto3" json:"approves,omitempty"`
+	Rejects       []string `protobuf:"bytes,8,rep,name=rejects,proto3" json:"rejects,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *JoinTokenCommand) Reset() {
+	*x = JoinTokenCommand{}
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *JoinTokenCommand) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*JoinTokenCommand) ProtoMessage() {}
+
+func (x *JoinTokenCommand) ProtoReflect() protoreflect.Message {
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use JoinTokenCommand.ProtoReflect.Descriptor instead.
+func (*JoinTokenCommand) Descriptor() ([]byte, []int) {
+	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *JoinTokenCommand) GetAuthor() string {
+	if x != nil {
+		return x.Author
+	}
+	return ""
+}
+
+func (x *JoinTokenCommand) GetTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Time
+	}
+	return nil
+}
+
+func (x *JoinTokenCommand) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
+}
+
+func (x *JoinTokenCommand) GetOrigin() *Origin {
+	if x != nil {
+		return x.Origin
+	}
+	return nil
+}
+
+func (x *JoinTokenCommand) GetCreate() *StoredJoinToken {
+	if x != nil {
+		return x.Create
+	}
+	return nil
+}
+
+func (x *JoinTokenCommand) GetRevokes() []string {
+	if x != nil {
+		return x.Revokes
+	}
+	return nil
+}
+
+func (x *JoinTokenCommand) GetApproves() []string {
+	if x != nil {
+		return x.Approves
+	}
+	return nil
+}
+
+func (x *JoinTokenCommand) GetRejects() []string {
+	if x != nil {
+		return x.Rejects
+	}
+	return nil
+}
+
+// StoredJoinToken is a join token with what proves it.
+type StoredJoinToken struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Token         *v1.JoinToken          `protobuf:"bytes,1,opt,name=token,proto3" json:"token,omitempty"`
+	SecretSha256  []byte                 `protobuf:"bytes,2,opt,name=secret_sha256,json=secretSha256,proto3" json:"secret_sha256,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StoredJoinToken) Reset() {
+	*x = StoredJoinToken{}
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StoredJoinToken) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StoredJoinToken) ProtoMessage() {}
+
+func (x *StoredJoinToken) ProtoReflect() protoreflect.Message {
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StoredJoinToken.ProtoReflect.Descriptor instead.
+func (*StoredJoinToken) Descriptor() ([]byte, []int) {
+	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *StoredJoinToken) GetToken() *v1.JoinToken {
+	if x != nil {
+		return x.Token
+	}
+	return nil
+}
+
+func (x *StoredJoinToken) GetSecretSha256() []byte {
+	if x != nil {
+		return x.SecretSha256
+	}
+	return nil
+}
+
+// PendingJoin is a node that waits for an approval.
+type PendingJoin struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Node  *v1.PendingNode        `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	// As it joins once it is approved.
+	As            *v1.Node `protobuf:"bytes,2,opt,name=as,proto3" json:"as,omitempty"`
+	Approved      bool     `protobuf:"varint,3,opt,name=approved,proto3" json:"approved,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PendingJoin) Reset() {
+	*x = PendingJoin{}
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PendingJoin) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PendingJoin) ProtoMessage() {}
+
+func (x *PendingJoin) ProtoReflect() protoreflect.Message {
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PendingJoin.ProtoReflect.Descriptor instead.
+func (*PendingJoin) Descriptor() ([]byte, []int) {
+	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *PendingJoin) GetNode() *v1.PendingNode {
+	if x != nil {
+		return x.Node
+	}
+	return nil
+}
+
+func (x *PendingJoin) GetAs() *v1.Node {
+	if x != nil {
+		return x.As
+	}
+	return nil
+}
+
+func (x *PendingJoin) GetApproved() bool {
+	if x != nil {
+		return x.Approved
+	}
+	return false
+}
+
+// GateCommand lets newer kinds of entries be written.
+type GateCommand struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Gate          int32                  `protobuf:"varint,1,opt,name=gate,proto3" json:"gate,omitempty"`
+	Time          *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=time,proto3" json:"time,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GateCommand) Reset() {
+	*x = GateCommand{}
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GateCommand) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GateCommand) ProtoMessage() {}
+
+func (x *GateCommand) ProtoReflect() protoreflect.Message {
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GateCommand.ProtoReflect.Descriptor instead.
+func (*GateCommand) Descriptor() ([]byte, []int) {
+	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *GateCommand) GetGate() int32 {
+	if x != nil {
+		return x.Gate
+	}
+	return 0
+}
+
+func (x *GateCommand) GetTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Time
+	}
+	return nil
+}
+
+// EpochCommand begins a new epoch: of all nodes only one stays.
+type EpochCommand struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Author string                 `protobuf:"bytes,1,opt,name=author,proto3" json:"author,omitempty"`
+	Time   *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=time,proto3" json:"time,omitempty"`
+	Origin *Origin                `protobuf:"bytes,3,opt,name=origin,proto3" json:"origin,omitempty"`
+	// The node that stays.
+	Node string `protobuf:"bytes,4,opt,name=node,proto3" json:"node,omitempty"`
+	// The authority from then on.
+	Authority *Authority `protobuf:"bytes,5,opt,name=authority,proto3" json:"authority,omitempty"`
+	// The epoch that it begins: the present one and one more.
+	Epoch         int64 `protobuf:"varint,6,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EpochCommand) Reset() {
+	*x = EpochCommand{}
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EpochCommand) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EpochCommand) ProtoMessage() {}
+
+func (x *EpochCommand) ProtoReflect() protoreflect.Message {
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EpochCommand.ProtoReflect.Descriptor instead.
+func (*EpochCommand) Descriptor() ([]byte, []int) {
+	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *EpochCommand) GetAuthor() string {
+	if x != nil {
+		return x.Author
+	}
+	return ""
+}
+
+func (x *EpochCommand) GetTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Time
+	}
+	return nil
+}
+
+func (x *EpochCommand) GetOrigin() *Origin {
+	if x != nil {
+		return x.Origin
+	}
+	return nil
+}
+
+func (x *EpochCommand) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *EpochCommand) GetAuthority() *Authority {
+	if x != nil {
+		return x.Authority
+	}
+	return nil
+}
+
+func (x *EpochCommand) GetEpoch() int64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+// ClusterRecord is what holds for the cluster as a whole.
+type ClusterRecord struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// 0 in what an earlier build stored: 1.
+	Epoch int64 `protobuf:"varint,1,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	// 0 in what an earlier build stored: 1.
+	Gate          int32 `protobuf:"varint,2,opt,name=gate,proto3" json:"gate,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ClusterRecord) Reset() {
+	*x = ClusterRecord{}
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ClusterRecord) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ClusterRecord) ProtoMessage() {}
+
+func (x *ClusterRecord) ProtoReflect() protoreflect.Message {
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ClusterRecord.ProtoReflect.Descriptor instead.
+func (*ClusterRecord) Descriptor() ([]byte, []int) {
+	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *ClusterRecord) GetEpoch() int64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *ClusterRecord) GetGate() int32 {
+	if x != nil {
+		return x.Gate
+	}
+	return 0
+}
+
 // ResealCommand gives secrets a new seal. One whose seal is not the one to replace any more is left alone.
 type ResealCommand struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
@@ -547,7 +1565,7 @@ type ResealCommand struct {
 
 func (x *ResealCommand) Reset() {
 	*x = ResealCommand{}
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[6]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -559,7 +1577,7 @@ func (x *ResealCommand) String() string {
 func (*ResealCommand) ProtoMessage() {}
 
 func (x *ResealCommand) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[6]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -572,7 +1590,7 @@ func (x *ResealCommand) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResealCommand.ProtoReflect.Descriptor instead.
 func (*ResealCommand) Descriptor() ([]byte, []int) {
-	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{6}
+	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ResealCommand) GetAuthor() string {
@@ -622,7 +1640,7 @@ type Reseal struct {
 
 func (x *Reseal) Reset() {
 	*x = Reseal{}
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[7]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -634,7 +1652,7 @@ func (x *Reseal) String() string {
 func (*Reseal) ProtoMessage() {}
 
 func (x *Reseal) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[7]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -647,7 +1665,7 @@ func (x *Reseal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reseal.ProtoReflect.Descriptor instead.
 func (*Reseal) Descriptor() ([]byte, []int) {
-	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{7}
+	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Reseal) GetBeforeSha256() []byte {
@@ -680,7 +1698,7 @@ type PurgeCommand struct {
 
 func (x *PurgeCommand) Reset() {
 	*x = PurgeCommand{}
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[8]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -692,7 +1710,7 @@ func (x *PurgeCommand) String() string {
 func (*PurgeCommand) ProtoMessage() {}
 
 func (x *PurgeCommand) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[8]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -705,7 +1723,7 @@ func (x *PurgeCommand) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PurgeCommand.ProtoReflect.Descriptor instead.
 func (*PurgeCommand) Descriptor() ([]byte, []int) {
-	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{8}
+	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *PurgeCommand) GetAuthor() string {
@@ -761,7 +1779,7 @@ type RestoreCommand struct {
 
 func (x *RestoreCommand) Reset() {
 	*x = RestoreCommand{}
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[9]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -773,7 +1791,7 @@ func (x *RestoreCommand) String() string {
 func (*RestoreCommand) ProtoMessage() {}
 
 func (x *RestoreCommand) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[9]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -786,7 +1804,7 @@ func (x *RestoreCommand) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestoreCommand.ProtoReflect.Descriptor instead.
 func (*RestoreCommand) Descriptor() ([]byte, []int) {
-	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{9}
+	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *RestoreCommand) GetAuthor() string {
@@ -857,7 +1875,7 @@ type AuditEntry struct {
 
 func (x *AuditEntry) Reset() {
 	*x = AuditEntry{}
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[10]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -869,7 +1887,7 @@ func (x *AuditEntry) String() string {
 func (*AuditEntry) ProtoMessage() {}
 
 func (x *AuditEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[10]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -882,7 +1900,7 @@ func (x *AuditEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditEntry.ProtoReflect.Descriptor instead.
 func (*AuditEntry) Descriptor() ([]byte, []int) {
-	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{10}
+	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *AuditEntry) GetNumber() int64 {
@@ -927,7 +1945,7 @@ type ChangeCommand struct {
 
 func (x *ChangeCommand) Reset() {
 	*x = ChangeCommand{}
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[11]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -939,7 +1957,7 @@ func (x *ChangeCommand) String() string {
 func (*ChangeCommand) ProtoMessage() {}
 
 func (x *ChangeCommand) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[11]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -952,7 +1970,7 @@ func (x *ChangeCommand) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeCommand.ProtoReflect.Descriptor instead.
 func (*ChangeCommand) Descriptor() ([]byte, []int) {
-	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{11}
+	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ChangeCommand) GetOwner() string {
@@ -1059,7 +2077,7 @@ type Precondition struct {
 
 func (x *Precondition) Reset() {
 	*x = Precondition{}
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[12]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1071,7 +2089,7 @@ func (x *Precondition) String() string {
 func (*Precondition) ProtoMessage() {}
 
 func (x *Precondition) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[12]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1084,7 +2102,7 @@ func (x *Precondition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Precondition.ProtoReflect.Descriptor instead.
 func (*Precondition) Descriptor() ([]byte, []int) {
-	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{12}
+	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Precondition) GetKey() string {
@@ -1117,7 +2135,7 @@ type OverrideCommand struct {
 
 func (x *OverrideCommand) Reset() {
 	*x = OverrideCommand{}
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[13]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1129,7 +2147,7 @@ func (x *OverrideCommand) String() string {
 func (*OverrideCommand) ProtoMessage() {}
 
 func (x *OverrideCommand) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[13]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1142,7 +2160,7 @@ func (x *OverrideCommand) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OverrideCommand.ProtoReflect.Descriptor instead.
 func (*OverrideCommand) Descriptor() ([]byte, []int) {
-	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{13}
+	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *OverrideCommand) GetAuthor() string {
@@ -1202,7 +2220,7 @@ type OverrideKey struct {
 
 func (x *OverrideKey) Reset() {
 	*x = OverrideKey{}
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[14]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1214,7 +2232,7 @@ func (x *OverrideKey) String() string {
 func (*OverrideKey) ProtoMessage() {}
 
 func (x *OverrideKey) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[14]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1227,7 +2245,7 @@ func (x *OverrideKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OverrideKey.ProtoReflect.Descriptor instead.
 func (*OverrideKey) Descriptor() ([]byte, []int) {
-	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{14}
+	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *OverrideKey) GetPool() string {
@@ -1273,7 +2291,7 @@ type PartCommand struct {
 
 func (x *PartCommand) Reset() {
 	*x = PartCommand{}
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[15]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1285,7 +2303,7 @@ func (x *PartCommand) String() string {
 func (*PartCommand) ProtoMessage() {}
 
 func (x *PartCommand) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[15]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1298,7 +2316,7 @@ func (x *PartCommand) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PartCommand.ProtoReflect.Descriptor instead.
 func (*PartCommand) Descriptor() ([]byte, []int) {
-	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{15}
+	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *PartCommand) GetDigest() []byte {
@@ -1342,7 +2360,7 @@ type CommitCommand struct {
 
 func (x *CommitCommand) Reset() {
 	*x = CommitCommand{}
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[16]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1354,7 +2372,7 @@ func (x *CommitCommand) String() string {
 func (*CommitCommand) ProtoMessage() {}
 
 func (x *CommitCommand) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[16]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1367,7 +2385,7 @@ func (x *CommitCommand) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitCommand.ProtoReflect.Descriptor instead.
 func (*CommitCommand) Descriptor() ([]byte, []int) {
-	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{16}
+	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *CommitCommand) GetDigest() []byte {
@@ -1407,7 +2425,7 @@ type StoredResource struct {
 
 func (x *StoredResource) Reset() {
 	*x = StoredResource{}
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[17]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1419,7 +2437,7 @@ func (x *StoredResource) String() string {
 func (*StoredResource) ProtoMessage() {}
 
 func (x *StoredResource) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[17]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1432,7 +2450,7 @@ func (x *StoredResource) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoredResource.ProtoReflect.Descriptor instead.
 func (*StoredResource) Descriptor() ([]byte, []int) {
-	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{17}
+	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *StoredResource) GetResource() *v1.Resource {
@@ -1477,7 +2495,7 @@ type Before struct {
 
 func (x *Before) Reset() {
 	*x = Before{}
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[18]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1489,7 +2507,7 @@ func (x *Before) String() string {
 func (*Before) ProtoMessage() {}
 
 func (x *Before) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[18]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1502,7 +2520,7 @@ func (x *Before) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Before.ProtoReflect.Descriptor instead.
 func (*Before) Descriptor() ([]byte, []int) {
-	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{18}
+	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Before) GetRevision() int64 {
@@ -1541,7 +2559,7 @@ type CertificateMaterial struct {
 
 func (x *CertificateMaterial) Reset() {
 	*x = CertificateMaterial{}
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[19]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1553,7 +2571,7 @@ func (x *CertificateMaterial) String() string {
 func (*CertificateMaterial) ProtoMessage() {}
 
 func (x *CertificateMaterial) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[19]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1566,7 +2584,7 @@ func (x *CertificateMaterial) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CertificateMaterial.ProtoReflect.Descriptor instead.
 func (*CertificateMaterial) Descriptor() ([]byte, []int) {
-	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{19}
+	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *CertificateMaterial) GetChain() [][]byte {
@@ -1603,7 +2621,7 @@ type SnapshotHeader struct {
 
 func (x *SnapshotHeader) Reset() {
 	*x = SnapshotHeader{}
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[20]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1615,7 +2633,7 @@ func (x *SnapshotHeader) String() string {
 func (*SnapshotHeader) ProtoMessage() {}
 
 func (x *SnapshotHeader) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[20]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1628,7 +2646,7 @@ func (x *SnapshotHeader) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotHeader.ProtoReflect.Descriptor instead.
 func (*SnapshotHeader) Descriptor() ([]byte, []int) {
-	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{20}
+	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *SnapshotHeader) GetFormat() int32 {
@@ -1666,6 +2684,11 @@ type SnapshotRecord struct {
 	//	*SnapshotRecord_Token
 	//	*SnapshotRecord_Authority
 	//	*SnapshotRecord_Audit
+	//	*SnapshotRecord_Node
+	//	*SnapshotRecord_RemovedNode
+	//	*SnapshotRecord_JoinToken
+	//	*SnapshotRecord_PendingJoin
+	//	*SnapshotRecord_Cluster
 	Record        isSnapshotRecord_Record `protobuf_oneof:"record"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1673,7 +2696,7 @@ type SnapshotRecord struct {
 
 func (x *SnapshotRecord) Reset() {
 	*x = SnapshotRecord{}
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[21]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1685,7 +2708,7 @@ func (x *SnapshotRecord) String() string {
 func (*SnapshotRecord) ProtoMessage() {}
 
 func (x *SnapshotRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[21]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1698,7 +2721,7 @@ func (x *SnapshotRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotRecord.ProtoReflect.Descriptor instead.
 func (*SnapshotRecord) Descriptor() ([]byte, []int) {
-	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{21}
+	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *SnapshotRecord) GetRecord() isSnapshotRecord_Record {
@@ -1789,6 +2812,51 @@ func (x *SnapshotRecord) GetAudit() *AuditEntry {
 	return nil
 }
 
+func (x *SnapshotRecord) GetNode() *v1.Node {
+	if x != nil {
+		if x, ok := x.Record.(*SnapshotRecord_Node); ok {
+			return x.Node
+		}
+	}
+	return nil
+}
+
+func (x *SnapshotRecord) GetRemovedNode() *RemovedNode {
+	if x != nil {
+		if x, ok := x.Record.(*SnapshotRecord_RemovedNode); ok {
+			return x.RemovedNode
+		}
+	}
+	return nil
+}
+
+func (x *SnapshotRecord) GetJoinToken() *StoredJoinToken {
+	if x != nil {
+		if x, ok := x.Record.(*SnapshotRecord_JoinToken); ok {
+			return x.JoinToken
+		}
+	}
+	return nil
+}
+
+func (x *SnapshotRecord) GetPendingJoin() *PendingJoin {
+	if x != nil {
+		if x, ok := x.Record.(*SnapshotRecord_PendingJoin); ok {
+			return x.PendingJoin
+		}
+	}
+	return nil
+}
+
+func (x *SnapshotRecord) GetCluster() *ClusterRecord {
+	if x != nil {
+		if x, ok := x.Record.(*SnapshotRecord_Cluster); ok {
+			return x.Cluster
+		}
+	}
+	return nil
+}
+
 type isSnapshotRecord_Record interface {
 	isSnapshotRecord_Record()
 }
@@ -1829,6 +2897,26 @@ type SnapshotRecord_Audit struct {
 	Audit *AuditEntry `protobuf:"bytes,9,opt,name=audit,proto3,oneof"`
 }
 
+type SnapshotRecord_Node struct {
+	Node *v1.Node `protobuf:"bytes,10,opt,name=node,proto3,oneof"`
+}
+
+type SnapshotRecord_RemovedNode struct {
+	RemovedNode *RemovedNode `protobuf:"bytes,11,opt,name=removed_node,json=removedNode,proto3,oneof"`
+}
+
+type SnapshotRecord_JoinToken struct {
+	JoinToken *StoredJoinToken `protobuf:"bytes,12,opt,name=join_token,json=joinToken,proto3,oneof"`
+}
+
+type SnapshotRecord_PendingJoin struct {
+	PendingJoin *PendingJoin `protobuf:"bytes,13,opt,name=pending_join,json=pendingJoin,proto3,oneof"`
+}
+
+type SnapshotRecord_Cluster struct {
+	Cluster *ClusterRecord `protobuf:"bytes,14,opt,name=cluster,proto3,oneof"`
+}
+
 func (*SnapshotRecord_Resource) isSnapshotRecord_Record() {}
 
 func (*SnapshotRecord_Revision) isSnapshotRecord_Record() {}
@@ -1847,6 +2935,16 @@ func (*SnapshotRecord_Authority) isSnapshotRecord_Record() {}
 
 func (*SnapshotRecord_Audit) isSnapshotRecord_Record() {}
 
+func (*SnapshotRecord_Node) isSnapshotRecord_Record() {}
+
+func (*SnapshotRecord_RemovedNode) isSnapshotRecord_Record() {}
+
+func (*SnapshotRecord_JoinToken) isSnapshotRecord_Record() {}
+
+func (*SnapshotRecord_PendingJoin) isSnapshotRecord_Record() {}
+
+func (*SnapshotRecord_Cluster) isSnapshotRecord_Record() {}
+
 // Request is a remembered request id with its answer.
 type Request struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
@@ -1861,7 +2959,7 @@ type Request struct {
 
 func (x *Request) Reset() {
 	*x = Request{}
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[22]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1873,7 +2971,7 @@ func (x *Request) String() string {
 func (*Request) ProtoMessage() {}
 
 func (x *Request) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[22]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1886,7 +2984,7 @@ func (x *Request) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Request.ProtoReflect.Descriptor instead.
 func (*Request) Descriptor() ([]byte, []int) {
-	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{22}
+	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Request) GetId() string {
@@ -1921,7 +3019,7 @@ var File_lbd_raft_v1_raft_proto protoreflect.FileDescriptor
 
 const file_lbd_raft_v1_raft_proto_rawDesc = "" +
 	"\n" +
-	"\x16lbd/raft/v1/raft.proto\x12\vlbd.raft.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x19lbd/v1/auth_service.proto\x1a\x1blbd/v1/config_service.proto\x1a\x15lbd/v1/resource.proto\"\xfd\x03\n" +
+	"\x16lbd/raft/v1/raft.proto\x12\vlbd.raft.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x19lbd/v1/auth_service.proto\x1a\x1clbd/v1/cluster_service.proto\x1a\x1blbd/v1/config_service.proto\x1a\x15lbd/v1/resource.proto\"\xd0\x05\n" +
 	"\aCommand\x124\n" +
 	"\x06change\x18\x01 \x01(\v2\x1a.lbd.raft.v1.ChangeCommandH\x00R\x06change\x12.\n" +
 	"\x04part\x18\x02 \x01(\v2\x18.lbd.raft.v1.PartCommandH\x00R\x04part\x124\n" +
@@ -1931,7 +3029,13 @@ const file_lbd_raft_v1_raft_proto_rawDesc = "" +
 	"\tauthority\x18\x06 \x01(\v2\x1d.lbd.raft.v1.AuthorityCommandH\x00R\tauthority\x124\n" +
 	"\x06reseal\x18\a \x01(\v2\x1a.lbd.raft.v1.ResealCommandH\x00R\x06reseal\x121\n" +
 	"\x05purge\x18\b \x01(\v2\x19.lbd.raft.v1.PurgeCommandH\x00R\x05purge\x127\n" +
-	"\arestore\x18\t \x01(\v2\x1b.lbd.raft.v1.RestoreCommandH\x00R\arestoreB\x06\n" +
+	"\arestore\x18\t \x01(\v2\x1b.lbd.raft.v1.RestoreCommandH\x00R\arestore\x12.\n" +
+	"\x04node\x18\n" +
+	" \x01(\v2\x18.lbd.raft.v1.NodeCommandH\x00R\x04node\x12>\n" +
+	"\n" +
+	"join_token\x18\v \x01(\v2\x1d.lbd.raft.v1.JoinTokenCommandH\x00R\tjoinToken\x12.\n" +
+	"\x04gate\x18\f \x01(\v2\x18.lbd.raft.v1.GateCommandH\x00R\x04gate\x121\n" +
+	"\x05epoch\x18\r \x01(\v2\x19.lbd.raft.v1.EpochCommandH\x00R\x05epochB\x06\n" +
 	"\x04kind\"8\n" +
 	"\x06Origin\x12\x16\n" +
 	"\x06source\x18\x01 \x01(\tR\x06source\x12\x16\n" +
@@ -1946,14 +3050,86 @@ const file_lbd_raft_v1_raft_proto_rawDesc = "" +
 	"\x06origin\x18\x06 \x01(\v2\x13.lbd.raft.v1.OriginR\x06origin\"W\n" +
 	"\vStoredToken\x12#\n" +
 	"\x05token\x18\x01 \x01(\v2\r.lbd.v1.TokenR\x05token\x12#\n" +
-	"\rsecret_sha256\x18\x02 \x01(\fR\fsecretSha256\"x\n" +
+	"\rsecret_sha256\x18\x02 \x01(\fR\fsecretSha256\"\x9d\x02\n" +
 	"\x10AuthorityCommand\x124\n" +
 	"\tauthority\x18\x01 \x01(\v2\x16.lbd.raft.v1.AuthorityR\tauthority\x12.\n" +
-	"\x04time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\"L\n" +
+	"\x04time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12'\n" +
+	"\x0freplaces_sha256\x18\x03 \x01(\fR\x0ereplacesSha256\x12\x16\n" +
+	"\x06retire\x18\x04 \x01(\bR\x06retire\x12\x16\n" +
+	"\x06author\x18\x05 \x01(\tR\x06author\x12+\n" +
+	"\x06origin\x18\x06 \x01(\v2\x13.lbd.raft.v1.OriginR\x06origin\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\a \x01(\tR\trequestId\"\xac\x01\n" +
 	"\tAuthority\x12 \n" +
 	"\vcertificate\x18\x01 \x01(\fR\vcertificate\x12\x1d\n" +
 	"\n" +
-	"sealed_key\x18\x02 \x01(\fR\tsealedKey\"\xc9\x01\n" +
+	"sealed_key\x18\x02 \x01(\fR\tsealedKey\x12+\n" +
+	"\x11cross_certificate\x18\x03 \x01(\fR\x10crossCertificate\x121\n" +
+	"\x14previous_certificate\x18\x04 \x01(\fR\x13previousCertificate\"\xb0\x03\n" +
+	"\vNodeCommand\x12\x16\n" +
+	"\x06author\x18\x01 \x01(\tR\x06author\x12.\n" +
+	"\x04time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\x03 \x01(\tR\trequestId\x12+\n" +
+	"\x06origin\x18\x04 \x01(\v2\x13.lbd.raft.v1.OriginR\x06origin\x12\x18\n" +
+	"\amessage\x18\x05 \x01(\tR\amessage\x12+\n" +
+	"\x04join\x18\x06 \x01(\v2\x15.lbd.raft.v1.JoinNodeH\x00R\x04join\x12&\n" +
+	"\x06update\x18\a \x01(\v2\f.lbd.v1.NodeH\x00R\x06update\x121\n" +
+	"\x06remove\x18\b \x01(\v2\x17.lbd.raft.v1.RemoveNodeH\x00R\x06remove\x12.\n" +
+	"\x04role\x18\t \x01(\v2\x18.lbd.raft.v1.SetNodeRoleH\x00R\x04role\x121\n" +
+	"\x05drain\x18\n" +
+	" \x01(\v2\x19.lbd.raft.v1.SetNodeDrainH\x00R\x05drainB\b\n" +
+	"\x06change\"y\n" +
+	"\bJoinNode\x12 \n" +
+	"\x04node\x18\x01 \x01(\v2\f.lbd.v1.NodeR\x04node\x12\x19\n" +
+	"\btoken_id\x18\x02 \x01(\tR\atokenId\x12\x18\n" +
+	"\apending\x18\x03 \x01(\bR\apending\x12\x16\n" +
+	"\x06source\x18\x04 \x01(\tR\x06source\"R\n" +
+	"\n" +
+	"RemoveNode\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x124\n" +
+	"\tauthority\x18\x02 \x01(\v2\x16.lbd.raft.v1.AuthorityR\tauthority\"C\n" +
+	"\vSetNodeRole\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12$\n" +
+	"\x04role\x18\x02 \x01(\x0e2\x10.lbd.v1.NodeRoleR\x04role\"G\n" +
+	"\fSetNodeDrain\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12'\n" +
+	"\x05drain\x18\x02 \x01(\v2\x11.lbd.v1.NodeDrainR\x05drain\"s\n" +
+	"\vRemovedNode\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x10\n" +
+	"\x03key\x18\x03 \x01(\tR\x03key\x12.\n" +
+	"\x04time\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\"\xac\x02\n" +
+	"\x10JoinTokenCommand\x12\x16\n" +
+	"\x06author\x18\x01 \x01(\tR\x06author\x12.\n" +
+	"\x04time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\x03 \x01(\tR\trequestId\x12+\n" +
+	"\x06origin\x18\x04 \x01(\v2\x13.lbd.raft.v1.OriginR\x06origin\x124\n" +
+	"\x06create\x18\x05 \x01(\v2\x1c.lbd.raft.v1.StoredJoinTokenR\x06create\x12\x18\n" +
+	"\arevokes\x18\x06 \x03(\tR\arevokes\x12\x1a\n" +
+	"\bapproves\x18\a \x03(\tR\bapproves\x12\x18\n" +
+	"\arejects\x18\b \x03(\tR\arejects\"_\n" +
+	"\x0fStoredJoinToken\x12'\n" +
+	"\x05token\x18\x01 \x01(\v2\x11.lbd.v1.JoinTokenR\x05token\x12#\n" +
+	"\rsecret_sha256\x18\x02 \x01(\fR\fsecretSha256\"p\n" +
+	"\vPendingJoin\x12'\n" +
+	"\x04node\x18\x01 \x01(\v2\x13.lbd.v1.PendingNodeR\x04node\x12\x1c\n" +
+	"\x02as\x18\x02 \x01(\v2\f.lbd.v1.NodeR\x02as\x12\x1a\n" +
+	"\bapproved\x18\x03 \x01(\bR\bapproved\"Q\n" +
+	"\vGateCommand\x12\x12\n" +
+	"\x04gate\x18\x01 \x01(\x05R\x04gate\x12.\n" +
+	"\x04time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\"\xe3\x01\n" +
+	"\fEpochCommand\x12\x16\n" +
+	"\x06author\x18\x01 \x01(\tR\x06author\x12.\n" +
+	"\x04time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12+\n" +
+	"\x06origin\x18\x03 \x01(\v2\x13.lbd.raft.v1.OriginR\x06origin\x12\x12\n" +
+	"\x04node\x18\x04 \x01(\tR\x04node\x124\n" +
+	"\tauthority\x18\x05 \x01(\v2\x16.lbd.raft.v1.AuthorityR\tauthority\x12\x14\n" +
+	"\x05epoch\x18\x06 \x01(\x03R\x05epoch\"9\n" +
+	"\rClusterRecord\x12\x14\n" +
+	"\x05epoch\x18\x01 \x01(\x03R\x05epoch\x12\x12\n" +
+	"\x04gate\x18\x02 \x01(\x05R\x04gate\"\xc9\x01\n" +
 	"\rResealCommand\x12\x16\n" +
 	"\x06author\x18\x01 \x01(\tR\x06author\x12.\n" +
 	"\x04time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12)\n" +
@@ -2046,7 +3222,7 @@ const file_lbd_raft_v1_raft_proto_rawDesc = "" +
 	"\x06format\x18\x01 \x01(\x05R\x06format\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x03R\brevision\x12\x1d\n" +
 	"\n" +
-	"cluster_id\x18\x03 \x01(\tR\tclusterId\"\xe1\x03\n" +
+	"cluster_id\x18\x03 \x01(\tR\tclusterId\"\xfa\x05\n" +
 	"\x0eSnapshotRecord\x129\n" +
 	"\bresource\x18\x01 \x01(\v2\x1b.lbd.raft.v1.StoredResourceH\x00R\bresource\x12.\n" +
 	"\brevision\x18\x02 \x01(\v2\x10.lbd.v1.RevisionH\x00R\brevision\x120\n" +
@@ -2056,7 +3232,14 @@ const file_lbd_raft_v1_raft_proto_rawDesc = "" +
 	"\boverride\x18\x06 \x01(\v2\x10.lbd.v1.OverrideH\x00R\boverride\x120\n" +
 	"\x05token\x18\a \x01(\v2\x18.lbd.raft.v1.StoredTokenH\x00R\x05token\x126\n" +
 	"\tauthority\x18\b \x01(\v2\x16.lbd.raft.v1.AuthorityH\x00R\tauthority\x12/\n" +
-	"\x05audit\x18\t \x01(\v2\x17.lbd.raft.v1.AuditEntryH\x00R\x05auditB\b\n" +
+	"\x05audit\x18\t \x01(\v2\x17.lbd.raft.v1.AuditEntryH\x00R\x05audit\x12\"\n" +
+	"\x04node\x18\n" +
+	" \x01(\v2\f.lbd.v1.NodeH\x00R\x04node\x12=\n" +
+	"\fremoved_node\x18\v \x01(\v2\x18.lbd.raft.v1.RemovedNodeH\x00R\vremovedNode\x12=\n" +
+	"\n" +
+	"join_token\x18\f \x01(\v2\x1c.lbd.raft.v1.StoredJoinTokenH\x00R\tjoinToken\x12=\n" +
+	"\fpending_join\x18\r \x01(\v2\x18.lbd.raft.v1.PendingJoinH\x00R\vpendingJoin\x126\n" +
+	"\acluster\x18\x0e \x01(\v2\x1a.lbd.raft.v1.ClusterRecordH\x00R\aclusterB\b\n" +
 	"\x06record\"w\n" +
 	"\aRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1a\n" +
@@ -2076,7 +3259,7 @@ func file_lbd_raft_v1_raft_proto_rawDescGZIP() []byte {
 	return file_lbd_raft_v1_raft_proto_rawDescData
 }
 
-var file_lbd_raft_v1_raft_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
+var file_lbd_raft_v1_raft_proto_msgTypes = make([]protoimpl.MessageInfo, 35)
 var file_lbd_raft_v1_raft_proto_goTypes = []any{
 	(*Command)(nil),               // 0: lbd.raft.v1.Command
 	(*Origin)(nil),                // 1: lbd.raft.v1.Origin
@@ -2084,84 +3267,133 @@ var file_lbd_raft_v1_raft_proto_goTypes = []any{
 	(*StoredToken)(nil),           // 3: lbd.raft.v1.StoredToken
 	(*AuthorityCommand)(nil),      // 4: lbd.raft.v1.AuthorityCommand
 	(*Authority)(nil),             // 5: lbd.raft.v1.Authority
-	(*ResealCommand)(nil),         // 6: lbd.raft.v1.ResealCommand
-	(*Reseal)(nil),                // 7: lbd.raft.v1.Reseal
-	(*PurgeCommand)(nil),          // 8: lbd.raft.v1.PurgeCommand
-	(*RestoreCommand)(nil),        // 9: lbd.raft.v1.RestoreCommand
-	(*AuditEntry)(nil),            // 10: lbd.raft.v1.AuditEntry
-	(*ChangeCommand)(nil),         // 11: lbd.raft.v1.ChangeCommand
-	(*Precondition)(nil),          // 12: lbd.raft.v1.Precondition
-	(*OverrideCommand)(nil),       // 13: lbd.raft.v1.OverrideCommand
-	(*OverrideKey)(nil),           // 14: lbd.raft.v1.OverrideKey
-	(*PartCommand)(nil),           // 15: lbd.raft.v1.PartCommand
-	(*CommitCommand)(nil),         // 16: lbd.raft.v1.CommitCommand
-	(*StoredResource)(nil),        // 17: lbd.raft.v1.StoredResource
-	(*Before)(nil),                // 18: lbd.raft.v1.Before
-	(*CertificateMaterial)(nil),   // 19: lbd.raft.v1.CertificateMaterial
-	(*SnapshotHeader)(nil),        // 20: lbd.raft.v1.SnapshotHeader
-	(*SnapshotRecord)(nil),        // 21: lbd.raft.v1.SnapshotRecord
-	(*Request)(nil),               // 22: lbd.raft.v1.Request
-	(*timestamppb.Timestamp)(nil), // 23: google.protobuf.Timestamp
-	(*v1.Token)(nil),              // 24: lbd.v1.Token
-	(*v1.ListAuditResponse)(nil),  // 25: lbd.v1.ListAuditResponse
-	(*v1.Override)(nil),           // 26: lbd.v1.Override
-	(*v1.Resource)(nil),           // 27: lbd.v1.Resource
-	(*v1.Revision)(nil),           // 28: lbd.v1.Revision
-	(*v1.Change)(nil),             // 29: lbd.v1.Change
+	(*NodeCommand)(nil),           // 6: lbd.raft.v1.NodeCommand
+	(*JoinNode)(nil),              // 7: lbd.raft.v1.JoinNode
+	(*RemoveNode)(nil),            // 8: lbd.raft.v1.RemoveNode
+	(*SetNodeRole)(nil),           // 9: lbd.raft.v1.SetNodeRole
+	(*SetNodeDrain)(nil),          // 10: lbd.raft.v1.SetNodeDrain
+	(*RemovedNode)(nil),           // 11: lbd.raft.v1.RemovedNode
+	(*JoinTokenCommand)(nil),      // 12: lbd.raft.v1.JoinTokenCommand
+	(*StoredJoinToken)(nil),       // 13: lbd.raft.v1.StoredJoinToken
+	(*PendingJoin)(nil),           // 14: lbd.raft.v1.PendingJoin
+	(*GateCommand)(nil),           // 15: lbd.raft.v1.GateCommand
+	(*EpochCommand)(nil),          // 16: lbd.raft.v1.EpochCommand
+	(*ClusterRecord)(nil),         // 17: lbd.raft.v1.ClusterRecord
+	(*ResealCommand)(nil),         // 18: lbd.raft.v1.ResealCommand
+	(*Reseal)(nil),                // 19: lbd.raft.v1.Reseal
+	(*PurgeCommand)(nil),          // 20: lbd.raft.v1.PurgeCommand
+	(*RestoreCommand)(nil),        // 21: lbd.raft.v1.RestoreCommand
+	(*AuditEntry)(nil),            // 22: lbd.raft.v1.AuditEntry
+	(*ChangeCommand)(nil),         // 23: lbd.raft.v1.ChangeCommand
+	(*Precondition)(nil),          // 24: lbd.raft.v1.Precondition
+	(*OverrideCommand)(nil),       // 25: lbd.raft.v1.OverrideCommand
+	(*OverrideKey)(nil),           // 26: lbd.raft.v1.OverrideKey
+	(*PartCommand)(nil),           // 27: lbd.raft.v1.PartCommand
+	(*CommitCommand)(nil),         // 28: lbd.raft.v1.CommitCommand
+	(*StoredResource)(nil),        // 29: lbd.raft.v1.StoredResource
+	(*Before)(nil),                // 30: lbd.raft.v1.Before
+	(*CertificateMaterial)(nil),   // 31: lbd.raft.v1.CertificateMaterial
+	(*SnapshotHeader)(nil),        // 32: lbd.raft.v1.SnapshotHeader
+	(*SnapshotRecord)(nil),        // 33: lbd.raft.v1.SnapshotRecord
+	(*Request)(nil),               // 34: lbd.raft.v1.Request
+	(*timestamppb.Timestamp)(nil), // 35: google.protobuf.Timestamp
+	(*v1.Token)(nil),              // 36: lbd.v1.Token
+	(*v1.Node)(nil),               // 37: lbd.v1.Node
+	(v1.NodeRole)(0),              // 38: lbd.v1.NodeRole
+	(*v1.NodeDrain)(nil),          // 39: lbd.v1.NodeDrain
+	(*v1.JoinToken)(nil),          // 40: lbd.v1.JoinToken
+	(*v1.PendingNode)(nil),        // 41: lbd.v1.PendingNode
+	(*v1.ListAuditResponse)(nil),  // 42: lbd.v1.ListAuditResponse
+	(*v1.Override)(nil),           // 43: lbd.v1.Override
+	(*v1.Resource)(nil),           // 44: lbd.v1.Resource
+	(*v1.Revision)(nil),           // 45: lbd.v1.Revision
+	(*v1.Change)(nil),             // 46: lbd.v1.Change
 }
 var file_lbd_raft_v1_raft_proto_depIdxs = []int32{
-	11, // 0: lbd.raft.v1.Command.change:type_name -> lbd.raft.v1.ChangeCommand
-	15, // 1: lbd.raft.v1.Command.part:type_name -> lbd.raft.v1.PartCommand
-	16, // 2: lbd.raft.v1.Command.commit:type_name -> lbd.raft.v1.CommitCommand
-	13, // 3: lbd.raft.v1.Command.override:type_name -> lbd.raft.v1.OverrideCommand
+	23, // 0: lbd.raft.v1.Command.change:type_name -> lbd.raft.v1.ChangeCommand
+	27, // 1: lbd.raft.v1.Command.part:type_name -> lbd.raft.v1.PartCommand
+	28, // 2: lbd.raft.v1.Command.commit:type_name -> lbd.raft.v1.CommitCommand
+	25, // 3: lbd.raft.v1.Command.override:type_name -> lbd.raft.v1.OverrideCommand
 	2,  // 4: lbd.raft.v1.Command.token:type_name -> lbd.raft.v1.TokenCommand
 	4,  // 5: lbd.raft.v1.Command.authority:type_name -> lbd.raft.v1.AuthorityCommand
-	6,  // 6: lbd.raft.v1.Command.reseal:type_name -> lbd.raft.v1.ResealCommand
-	8,  // 7: lbd.raft.v1.Command.purge:type_name -> lbd.raft.v1.PurgeCommand
-	9,  // 8: lbd.raft.v1.Command.restore:type_name -> lbd.raft.v1.RestoreCommand
-	23, // 9: lbd.raft.v1.TokenCommand.time:type_name -> google.protobuf.Timestamp
-	3,  // 10: lbd.raft.v1.TokenCommand.creates:type_name -> lbd.raft.v1.StoredToken
-	1,  // 11: lbd.raft.v1.TokenCommand.origin:type_name -> lbd.raft.v1.Origin
-	24, // 12: lbd.raft.v1.StoredToken.token:type_name -> lbd.v1.Token
-	5,  // 13: lbd.raft.v1.AuthorityCommand.authority:type_name -> lbd.raft.v1.Authority
-	23, // 14: lbd.raft.v1.AuthorityCommand.time:type_name -> google.protobuf.Timestamp
-	23, // 15: lbd.raft.v1.ResealCommand.time:type_name -> google.protobuf.Timestamp
-	7,  // 16: lbd.raft.v1.ResealCommand.seals:type_name -> lbd.raft.v1.Reseal
-	1,  // 17: lbd.raft.v1.ResealCommand.origin:type_name -> lbd.raft.v1.Origin
-	23, // 18: lbd.raft.v1.PurgeCommand.time:type_name -> google.protobuf.Timestamp
-	1,  // 19: lbd.raft.v1.PurgeCommand.origin:type_name -> lbd.raft.v1.Origin
-	23, // 20: lbd.raft.v1.RestoreCommand.time:type_name -> google.protobuf.Timestamp
-	17, // 21: lbd.raft.v1.RestoreCommand.resources:type_name -> lbd.raft.v1.StoredResource
-	3,  // 22: lbd.raft.v1.RestoreCommand.tokens:type_name -> lbd.raft.v1.StoredToken
-	1,  // 23: lbd.raft.v1.RestoreCommand.origin:type_name -> lbd.raft.v1.Origin
-	25, // 24: lbd.raft.v1.AuditEntry.entry:type_name -> lbd.v1.ListAuditResponse
-	23, // 25: lbd.raft.v1.ChangeCommand.time:type_name -> google.protobuf.Timestamp
-	17, // 26: lbd.raft.v1.ChangeCommand.upserts:type_name -> lbd.raft.v1.StoredResource
-	12, // 27: lbd.raft.v1.ChangeCommand.if_etags:type_name -> lbd.raft.v1.Precondition
-	1,  // 28: lbd.raft.v1.ChangeCommand.origin:type_name -> lbd.raft.v1.Origin
-	23, // 29: lbd.raft.v1.OverrideCommand.time:type_name -> google.protobuf.Timestamp
-	26, // 30: lbd.raft.v1.OverrideCommand.sets:type_name -> lbd.v1.Override
-	14, // 31: lbd.raft.v1.OverrideCommand.clears:type_name -> lbd.raft.v1.OverrideKey
-	1,  // 32: lbd.raft.v1.OverrideCommand.origin:type_name -> lbd.raft.v1.Origin
-	23, // 33: lbd.raft.v1.PartCommand.time:type_name -> google.protobuf.Timestamp
-	27, // 34: lbd.raft.v1.StoredResource.resource:type_name -> lbd.v1.Resource
-	19, // 35: lbd.raft.v1.StoredResource.material:type_name -> lbd.raft.v1.CertificateMaterial
-	17, // 36: lbd.raft.v1.Before.resource:type_name -> lbd.raft.v1.StoredResource
-	17, // 37: lbd.raft.v1.SnapshotRecord.resource:type_name -> lbd.raft.v1.StoredResource
-	28, // 38: lbd.raft.v1.SnapshotRecord.revision:type_name -> lbd.v1.Revision
-	22, // 39: lbd.raft.v1.SnapshotRecord.request:type_name -> lbd.raft.v1.Request
-	15, // 40: lbd.raft.v1.SnapshotRecord.part:type_name -> lbd.raft.v1.PartCommand
-	18, // 41: lbd.raft.v1.SnapshotRecord.before:type_name -> lbd.raft.v1.Before
-	26, // 42: lbd.raft.v1.SnapshotRecord.override:type_name -> lbd.v1.Override
-	3,  // 43: lbd.raft.v1.SnapshotRecord.token:type_name -> lbd.raft.v1.StoredToken
-	5,  // 44: lbd.raft.v1.SnapshotRecord.authority:type_name -> lbd.raft.v1.Authority
-	10, // 45: lbd.raft.v1.SnapshotRecord.audit:type_name -> lbd.raft.v1.AuditEntry
-	29, // 46: lbd.raft.v1.Request.changes:type_name -> lbd.v1.Change
-	47, // [47:47] is the sub-list for method output_type
-	47, // [47:47] is the sub-list for method input_type
-	47, // [47:47] is the sub-list for extension type_name
-	47, // [47:47] is the sub-list for extension extendee
-	0,  // [0:47] is the sub-list for field type_name
+	18, // 6: lbd.raft.v1.Command.reseal:type_name -> lbd.raft.v1.ResealCommand
+	20, // 7: lbd.raft.v1.Command.purge:type_name -> lbd.raft.v1.PurgeCommand
+	21, // 8: lbd.raft.v1.Command.restore:type_name -> lbd.raft.v1.RestoreCommand
+	6,  // 9: lbd.raft.v1.Command.node:type_name -> lbd.raft.v1.NodeCommand
+	12, // 10: lbd.raft.v1.Command.join_token:type_name -> lbd.raft.v1.JoinTokenCommand
+	15, // 11: lbd.raft.v1.Command.gate:type_name -> lbd.raft.v1.GateCommand
+	16, // 12: lbd.raft.v1.Command.epoch:type_name -> lbd.raft.v1.EpochCommand
+	35, // 13: lbd.raft.v1.TokenCommand.time:type_name -> google.protobuf.Timestamp
+	3,  // 14: lbd.raft.v1.TokenCommand.creates:type_name -> lbd.raft.v1.StoredToken
+	1,  // 15: lbd.raft.v1.TokenCommand.origin:type_name -> lbd.raft.v1.Origin
+	36, // 16: lbd.raft.v1.StoredToken.token:type_name -> lbd.v1.Token
+	5,  // 17: lbd.raft.v1.AuthorityCommand.authority:type_name -> lbd.raft.v1.Authority
+	35, // 18: lbd.raft.v1.AuthorityCommand.time:type_name -> google.protobuf.Timestamp
+	1,  // 19: lbd.raft.v1.AuthorityCommand.origin:type_name -> lbd.raft.v1.Origin
+	35, // 20: lbd.raft.v1.NodeCommand.time:type_name -> google.protobuf.Timestamp
+	1,  // 21: lbd.raft.v1.NodeCommand.origin:type_name -> lbd.raft.v1.Origin
+	7,  // 22: lbd.raft.v1.NodeCommand.join:type_name -> lbd.raft.v1.JoinNode
+	37, // 23: lbd.raft.v1.NodeCommand.update:type_name -> lbd.v1.Node
+	8,  // 24: lbd.raft.v1.NodeCommand.remove:type_name -> lbd.raft.v1.RemoveNode
+	9,  // 25: lbd.raft.v1.NodeCommand.role:type_name -> lbd.raft.v1.SetNodeRole
+	10, // 26: lbd.raft.v1.NodeCommand.drain:type_name -> lbd.raft.v1.SetNodeDrain
+	37, // 27: lbd.raft.v1.JoinNode.node:type_name -> lbd.v1.Node
+	5,  // 28: lbd.raft.v1.RemoveNode.authority:type_name -> lbd.raft.v1.Authority
+	38, // 29: lbd.raft.v1.SetNodeRole.role:type_name -> lbd.v1.NodeRole
+	39, // 30: lbd.raft.v1.SetNodeDrain.drain:type_name -> lbd.v1.NodeDrain
+	35, // 31: lbd.raft.v1.RemovedNode.time:type_name -> google.protobuf.Timestamp
+	35, // 32: lbd.raft.v1.JoinTokenCommand.time:type_name -> google.protobuf.Timestamp
+	1,  // 33: lbd.raft.v1.JoinTokenCommand.origin:type_name -> lbd.raft.v1.Origin
+	13, // 34: lbd.raft.v1.JoinTokenCommand.create:type_name -> lbd.raft.v1.StoredJoinToken
+	40, // 35: lbd.raft.v1.StoredJoinToken.token:type_name -> lbd.v1.JoinToken
+	41, // 36: lbd.raft.v1.PendingJoin.node:type_name -> lbd.v1.PendingNode
+	37, // 37: lbd.raft.v1.PendingJoin.as:type_name -> lbd.v1.Node
+	35, // 38: lbd.raft.v1.GateCommand.time:type_name -> google.protobuf.Timestamp
+	35, // 39: lbd.raft.v1.EpochCommand.time:type_name -> google.protobuf.Timestamp
+	1,  // 40: lbd.raft.v1.EpochCommand.origin:type_name -> lbd.raft.v1.Origin
+	5,  // 41: lbd.raft.v1.EpochCommand.authority:type_name -> lbd.raft.v1.Authority
+	35, // 42: lbd.raft.v1.ResealCommand.time:type_name -> google.protobuf.Timestamp
+	19, // 43: lbd.raft.v1.ResealCommand.seals:type_name -> lbd.raft.v1.Reseal
+	1,  // 44: lbd.raft.v1.ResealCommand.origin:type_name -> lbd.raft.v1.Origin
+	35, // 45: lbd.raft.v1.PurgeCommand.time:type_name -> google.protobuf.Timestamp
+	1,  // 46: lbd.raft.v1.PurgeCommand.origin:type_name -> lbd.raft.v1.Origin
+	35, // 47: lbd.raft.v1.RestoreCommand.time:type_name -> google.protobuf.Timestamp
+	29, // 48: lbd.raft.v1.RestoreCommand.resources:type_name -> lbd.raft.v1.StoredResource
+	3,  // 49: lbd.raft.v1.RestoreCommand.tokens:type_name -> lbd.raft.v1.StoredToken
+	1,  // 50: lbd.raft.v1.RestoreCommand.origin:type_name -> lbd.raft.v1.Origin
+	42, // 51: lbd.raft.v1.AuditEntry.entry:type_name -> lbd.v1.ListAuditResponse
+	35, // 52: lbd.raft.v1.ChangeCommand.time:type_name -> google.protobuf.Timestamp
+	29, // 53: lbd.raft.v1.ChangeCommand.upserts:type_name -> lbd.raft.v1.StoredResource
+	24, // 54: lbd.raft.v1.ChangeCommand.if_etags:type_name -> lbd.raft.v1.Precondition
+	1,  // 55: lbd.raft.v1.ChangeCommand.origin:type_name -> lbd.raft.v1.Origin
+	35, // 56: lbd.raft.v1.OverrideCommand.time:type_name -> google.protobuf.Timestamp
+	43, // 57: lbd.raft.v1.OverrideCommand.sets:type_name -> lbd.v1.Override
+	26, // 58: lbd.raft.v1.OverrideCommand.clears:type_name -> lbd.raft.v1.OverrideKey
+	1,  // 59: lbd.raft.v1.OverrideCommand.origin:type_name -> lbd.raft.v1.Origin
+	35, // 60: lbd.raft.v1.PartCommand.time:type_name -> google.protobuf.Timestamp
+	44, // 61: lbd.raft.v1.StoredResource.resource:type_name -> lbd.v1.Resource
+	31, // 62: lbd.raft.v1.StoredResource.material:type_name -> lbd.raft.v1.CertificateMaterial
+	29, // 63: lbd.raft.v1.Before.resource:type_name -> lbd.raft.v1.StoredResource
+	29, // 64: lbd.raft.v1.SnapshotRecord.resource:type_name -> lbd.raft.v1.StoredResource
+	45, // 65: lbd.raft.v1.SnapshotRecord.revision:type_name -> lbd.v1.Revision
+	34, // 66: lbd.raft.v1.SnapshotRecord.request:type_name -> lbd.raft.v1.Request
+	27, // 67: lbd.raft.v1.SnapshotRecord.part:type_name -> lbd.raft.v1.PartCommand
+	30, // 68: lbd.raft.v1.SnapshotRecord.before:type_name -> lbd.raft.v1.Before
+	43, // 69: lbd.raft.v1.SnapshotRecord.override:type_name -> lbd.v1.Override
+	3,  // 70: lbd.raft.v1.SnapshotRecord.token:type_name -> lbd.raft.v1.StoredToken
+	5,  // 71: lbd.raft.v1.SnapshotRecord.authority:type_name -> lbd.raft.v1.Authority
+	22, // 72: lbd.raft.v1.SnapshotRecord.audit:type_name -> lbd.raft.v1.AuditEntry
+	37, // 73: lbd.raft.v1.SnapshotRecord.node:type_name -> lbd.v1.Node
+	11, // 74: lbd.raft.v1.SnapshotRecord.removed_node:type_name -> lbd.raft.v1.RemovedNode
+	13, // 75: lbd.raft.v1.SnapshotRecord.join_token:type_name -> lbd.raft.v1.StoredJoinToken
+	14, // 76: lbd.raft.v1.SnapshotRecord.pending_join:type_name -> lbd.raft.v1.PendingJoin
+	17, // 77: lbd.raft.v1.SnapshotRecord.cluster:type_name -> lbd.raft.v1.ClusterRecord
+	46, // 78: lbd.raft.v1.Request.changes:type_name -> lbd.v1.Change
+	79, // [79:79] is the sub-list for method output_type
+	79, // [79:79] is the sub-list for method input_type
+	79, // [79:79] is the sub-list for extension type_name
+	79, // [79:79] is the sub-list for extension extendee
+	0,  // [0:79] is the sub-list for field type_name
 }
 
 func init() { file_lbd_raft_v1_raft_proto_init() }
@@ -2179,9 +3411,20 @@ func file_lbd_raft_v1_raft_proto_init() {
 		(*Command_Reseal)(nil),
 		(*Command_Purge)(nil),
 		(*Command_Restore)(nil),
+		(*Command_Node)(nil),
+		(*Command_JoinToken)(nil),
+		(*Command_Gate)(nil),
+		(*Command_Epoch)(nil),
 	}
-	file_lbd_raft_v1_raft_proto_msgTypes[11].OneofWrappers = []any{}
-	file_lbd_raft_v1_raft_proto_msgTypes[21].OneofWrappers = []any{
+	file_lbd_raft_v1_raft_proto_msgTypes[6].OneofWrappers = []any{
+		(*NodeCommand_Join)(nil),
+		(*NodeCommand_Update)(nil),
+		(*NodeCommand_Remove)(nil),
+		(*NodeCommand_Role)(nil),
+		(*NodeCommand_Drain)(nil),
+	}
+	file_lbd_raft_v1_raft_proto_msgTypes[23].OneofWrappers = []any{}
+	file_lbd_raft_v1_raft_proto_msgTypes[33].OneofWrappers = []any{
 		(*SnapshotRecord_Resource)(nil),
 		(*SnapshotRecord_Revision)(nil),
 		(*SnapshotRecord_Request)(nil),
@@ -2191,6 +3434,11 @@ func file_lbd_raft_v1_raft_proto_init() {
 		(*SnapshotRecord_Token)(nil),
 		(*SnapshotRecord_Authority)(nil),
 		(*SnapshotRecord_Audit)(nil),
+		(*SnapshotRecord_Node)(nil),
+		(*SnapshotRecord_RemovedNode)(nil),
+		(*SnapshotRecord_JoinToken)(nil),
+		(*SnapshotRecord_PendingJoin)(nil),
+		(*SnapshotRecord_Cluster)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -2198,7 +3446,7 @@ func file_lbd_raft_v1_raft_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_lbd_raft_v1_raft_proto_rawDesc), len(file_lbd_raft_v1_raft_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   23,
+			NumMessages:   35,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

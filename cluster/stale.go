@@ -1,0 +1,5 @@
+//go:build !lbdstale
+
+package cluster
+
+const staleReads = false
