@@ -23,6 +23,8 @@ var (
 	ErrClosed = errors.New("node takes no changes: it is not running")
 	// ErrRemoved: the node that asks is no member of the cluster any more, for good.
 	ErrRemoved = errors.New("the node was removed from the cluster")
+	// ErrLeftBehind is ErrRemoved of a node that the cluster has left behind with a new epoch. It holds whatever other nodes of the old one say.
+	ErrLeftBehind = fmt.Errorf("%w, which has begun anew without it", ErrRemoved)
 	// ErrPast: what was asked for is too long ago.
 	ErrPast = errors.New("that is too long ago")
 	// ErrGate: nothing was stored: not every node's build could read it. The text says whose.

@@ -100,6 +100,7 @@ type Node struct {
 	raft      *raft.Raft // nil before Start, and for a moment within Recover
 	transport *transport // raft's
 	closed    bool
+	retired   bool // raft ends, or has, and does not begin again
 }
 
 // Start takes the seat: raft begins to elect, to replay and to accept proposals. It does not wait for a leader.

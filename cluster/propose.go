@@ -57,6 +57,9 @@ func (n *Node) propose(ctx context.Context, cmd *raftv1.Command) (state.Result, 
 		return state.Result{}, err
 	}
 	defer n.callers.Done()
+	if n.isRemoved() {
+		return state.Result{}, ErrRemoved
+	}
 	if err := n.leading.wait(ctx, n.closing, n.other); err != nil {
 		return state.Result{}, n.explain(err)
 	}

@@ -70,17 +70,66 @@ type asking struct {
 	turn int
 }
 
-// told is what raft's connections hear. Whoever hears a leader, or leads, knows better than another node's word.
+// told is what raft's connections hear. Whoever hears a leader, or leads, knows better than another node's word, but for a new epoch: the leader is
+// then one of those that were left behind.
 func (n *Node) told(err error) {
-	if n.Leader() == "" {
+	if n.Leader() == "" || errors.Is(err, ErrLeftBehind) {
 		n.toldBy(err)
 	}
 }
 
 // toldBy closes Removed where an error of the network says so.
 func (n *Node) toldBy(err error) {
-	if errors.Is(err, ErrRemoved) {
+	switch {
+	case errors.Is(err, ErrLeftBehind):
+		n.leave("the cluster has begun anew without it, as another node says")
+		n.retire()
+	case errors.Is(err, ErrRemoved):
 		n.leave("told by another node")
+	}
+}
+
+// retire ends raft for good, in a node that was left behind: with others that were it could elect a leader, and agree on what nobody else will ever know of. A node that
+// was removed goes on until it closes, as its vote may count until the others have agreed otherwise; but it takes no changes.
+func (n *Node) retire() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.closed || n.retired {
+		return
+	}
+	n.retired = true
+	n.watchers.Go(n.endRaft)
+}
+
+func (n *Node) endRaft() {
+	n.recovering.Lock()
+	defer n.recovering.Unlock()
+	n.mu.Lock()
+	r, transport := n.raft, n.transport
+	closed := n.closed
+	if !closed {
+		n.raft, n.transport = nil, nil
+	}
+	n.mu.Unlock()
+	if closed || r == nil { // Close ends it
+		return
+	}
+	err := transport.Close() // first: what is under way comes to nothing, as a leader that reaches nobody steps down
+	n.callers.Wait()
+	err = errors.Join(err, r.Shutdown().Error())
+	n.leading.set(false)
+	n.log.running.Store(false)
+	n.votes.running.Store(false)
+	n.logger.Warn("this node takes no part in elections and changes any more", "error", err)
+}
+
+// isRemoved tells whether this node knows that it is no member any more.
+func (n *Node) isRemoved() bool {
+	select {
+	case <-n.removed:
+		return true
+	default:
+		return false
 	}
 }
 

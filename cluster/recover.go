@@ -34,7 +34,10 @@ func (n *Node) Recover(ctx context.Context, epoch *raftv1.EpochCommand) error {
 	}
 	n.recovering.Lock()
 	defer n.recovering.Unlock()
-	if n.running() == nil {
+	switch {
+	case n.isRemoved():
+		return fmt.Errorf("recover: %w", ErrRemoved)
+	case n.running() == nil:
 		return fmt.Errorf("recover: %w", ErrClosed)
 	}
 	if err := n.intend(epoch); err != nil {

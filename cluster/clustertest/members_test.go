@@ -258,6 +258,37 @@ func TestRecover(t *testing.T) {
 	c.Equal()
 }
 
+// Members that were left behind while they had a leader and a majority take no change from when they hear of it, whatever they say to each other.
+func TestLeftBehindTakeNoChanges(t *testing.T) {
+	t.Parallel()
+	c := New(t, 3, Options{})
+	write(c, "shop", 3)
+	h := c.But(c.Leader())[0]
+	reads(c, h, "shop", 3)
+	rest := c.But(h)
+	c.Isolate(h)
+	c.Await("it hears nobody", func() bool { return h.Node.Leader() == "" })
+	if err := h.Node.Recover(t.Context(), epoch(c, h)); err != nil {
+		t.Fatal(err)
+	}
+	c.Leader(rest...) // the old epoch lives
+	c.Heal()
+	for _, other := range rest {
+		c.Await(other.Name+" is told", other.knowsThatItIsRemoved)
+		c.Await(other.Name+" has ended raft", func() bool { return other.Node.Role() == "none" })
+		if _, err := other.Node.Propose(t.Context(), pool("shop", 7)); err == nil {
+			t.Errorf("%s acknowledged a change that the cluster will never know of", other.Name)
+		}
+		if err := other.Node.Recover(t.Context(), epoch(c, other)); !errors.Is(err, cluster.ErrRemoved) {
+			t.Errorf("%s begins an epoch of its own: %v", other.Name, err)
+		}
+		if other.Node.State().Revision() == 0 {
+			t.Errorf("%s serves nothing any more", other.Name)
+		}
+	}
+	write(c, "shop", 4)
+}
+
 // A recovery that was cut off before its entry was written goes on at the next start.
 func TestRecoverGoesOn(t *testing.T) {
 	t.Parallel()

@@ -128,7 +128,10 @@ func (p *port) Dial(ctx context.Context, id string) (net.Conn, error) {
 // admit is whether a node is let in: it is a member as far as this one knows, or was told when it joined.
 func (p *port) admit(id string) error {
 	st := p.node.State()
-	if _, gone := st.RemovedNode(id); gone {
+	if r, gone := st.RemovedNode(id); gone {
+		if r.GetLeftBehind() {
+			return cluster.ErrLeftBehind
+		}
 		return cluster.ErrRemoved
 	}
 	if _, ok := st.Node(id); ok {

@@ -37,6 +37,8 @@ const (
 	reasonOwner = "OWNER"
 	// reasonRemoved: the node that calls, or is called, is no member of the cluster any more.
 	reasonRemoved = "NODE_REMOVED"
+	// reasonLeftBehind: likewise, since the cluster has begun anew without it.
+	reasonLeftBehind = "NODE_LEFT_BEHIND"
 	// reasonStale: this node has been without a leader for so long that it takes only what needs no cluster: its socket.
 	reasonStale = "STALE"
 	// reasonUnreached: another node does not answer.
@@ -79,6 +81,14 @@ const (
 	// reasonInternal: a fault of lbd. The node's log says more.
 	reasonInternal = "INTERNAL"
 )
+
+// errRemovedNode tells a node that it is a member no more.
+func errRemovedNode(err error) error {
+	if errors.Is(err, cluster.ErrLeftBehind) {
+		return permissionDenied(reasonLeftBehind, "%v", err)
+	}
+	return permissionDenied(reasonRemoved, "%v", err)
+}
 
 // errStopping ends what waits when the server closes.
 var errStopping = unavailable(reasonStopping, "this node is stopping")
@@ -269,7 +279,7 @@ func statusOf(err error) error {
 	case errors.Is(err, state.ErrNotKept):
 		return notFound("revisions", "%s", err)
 	case errors.Is(err, cluster.ErrRemoved):
-		return permissionDenied(reasonRemoved, "%v", err)
+		return errRemovedNode(err)
 	case errors.Is(err, cluster.ErrGate):
 		return notAllowed(reasonPrecondition, "%v", err)
 	case errors.Is(err, cluster.ErrNoLeader):

@@ -213,4 +213,9 @@ const (
 	lookInterval    = 20 * time.Millisecond
 	// recoverTimeoutMax bounds a recovery, which writes the state once.
 	recoverTimeoutMax = time.Minute
+	// electionWait is how long somebody may take to be elected before a cluster counts as without a leader: several times what an election takes.
+	// electionLook is how often that is looked at, and whoLeadsTimeout what the others have to answer.
+	electionWait    = 3 * time.Second
+	electionLook    = 200 * time.Millisecond
+	whoLeadsTimeout = 2 * time.Second
 )

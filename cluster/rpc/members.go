@@ -74,7 +74,7 @@ func (p *Peers) verify(leaf *x509.Certificate) (*lbdv1.Node, error) {
 		return nil, fmt.Errorf("node %s is of another cluster: %s", clip(who.id), clip(who.cluster))
 	}
 	if r, ok := current.RemovedNode(who.id); ok && r.GetKey() == who.key {
-		return nil, fmt.Errorf("node %s (%s) at %s: %w", r.GetName(), who.id, utc(r.GetTime().AsTime()), cluster.ErrRemoved)
+		return nil, fmt.Errorf("node %s (%s) at %s: %w", r.GetName(), who.id, utc(r.GetTime().AsTime()), removal(r))
 	}
 	n, ok := p.memberOf(seat, who.id)
 	switch {
@@ -86,6 +86,14 @@ func (p *Peers) verify(leaf *x509.Certificate) (*lbdv1.Node, error) {
 		return nil, fmt.Errorf("node %s (%s) is this node itself: its data directory was copied", n.GetName(), who.id)
 	}
 	return n, who.valid(p.cfg.Now())
+}
+
+// removal is how a node ceased to be a member.
+func removal(r *raftv1.RemovedNode) error {
+	if r.GetLeftBehind() {
+		return cluster.ErrLeftBehind
+	}
+	return cluster.ErrRemoved
 }
 
 // verifyAsking is verify, and where this node does not know the other one, or has not heard of a leader for so long that it may have

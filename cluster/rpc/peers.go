@@ -192,6 +192,8 @@ func (p *Peers) ProposeNode(ctx context.Context, leader string, node *lbdv1.Node
 // Explain makes one of package cluster's errors of another node's answer, where there is one.
 func (p *Peers) Explain(err error) error {
 	switch reasonOf(err) {
+	case reasonLeftBehind:
+		return errors.Join(cluster.ErrLeftBehind, err)
 	case reasonRemoved:
 		return errors.Join(cluster.ErrRemoved, err)
 	case reasonNoLeader:

@@ -33,7 +33,7 @@ func (s *peerService) GetMembers(context.Context, *raftv1.GetMembersRequest) (*r
 	if s.seat == nil {
 		return nil, errAlone
 	}
-	out := &raftv1.GetMembersResponse{AppliedIndex: s.seat.Applied()} // before the state, which may be newer
+	out := &raftv1.GetMembersResponse{AppliedIndex: s.seat.Applied(), Leader: s.seat.Leader()} // before the state, which may be newer
 	current := s.seat.State()
 	out.Epoch = current.Epoch()
 	for n := range current.Nodes() {

@@ -91,7 +91,7 @@ func (a *authenticator) fromNode(source string, leaf *x509.Certificate, header m
 	n, err := a.peers.verify(leaf)
 	switch {
 	case errors.Is(err, cluster.ErrRemoved):
-		return Caller{}, permissionDenied(reasonRemoved, "%v", err)
+		return Caller{}, errRemovedNode(err)
 	case errors.Is(err, errUnknownNode):
 		a.peers.learnLater()
 		return Caller{}, unauthenticated(reasonBadCredential, "%v", err)

@@ -75,7 +75,7 @@ func (s *State) epoch(e *edit, cmd *raftv1.EpochCommand) (*State, Result) {
 	}
 	for n := range s.Nodes() {
 		if n.GetId() != stays.GetId() {
-			e.bury(n, cmd.GetTime())
+			e.bury(n, cmd.GetTime(), true)
 			res.Count++
 		}
 	}

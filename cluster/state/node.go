@@ -211,14 +211,14 @@ func (s *State) removeNode(e *edit, cmd *raftv1.NodeCommand, remove *raftv1.Remo
 		}
 		e.put(authorityKey, remove.GetAuthority())
 	}
-	e.bury(n, cmd.GetTime())
+	e.bury(n, cmd.GetTime(), false)
 	return n.GetId(), "node " + nodeText(n) + " removed", nil
 }
 
 // bury makes a member one that was, and forgets the oldest of those where they are too many.
-func (e *edit) bury(n *lbdv1.Node, at *timestamppb.Timestamp) {
+func (e *edit) bury(n *lbdv1.Node, at *timestamppb.Timestamp, leftBehind bool) {
 	e.remove(nodeKey(n.GetId()))
-	e.put(removedKey(n.GetId()), &raftv1.RemovedNode{Id: n.GetId(), Name: n.GetName(), Key: n.GetKey(), Time: at})
+	e.put(removedKey(n.GetId()), &raftv1.RemovedNode{Id: n.GetId(), Name: n.GetName(), Key: n.GetKey(), Time: at, LeftBehind: leftBehind})
 	var buried []*raftv1.RemovedNode
 	for _, m := range e.view().prefix(removedPrefix) {
 		buried = append(buried, m.(*raftv1.RemovedNode))

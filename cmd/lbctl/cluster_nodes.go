@@ -209,6 +209,8 @@ voters are lost for good, so that there is no leader any more. What was acknowle
 All other nodes are members no more, also those that are only out of contact: they have to join anew on empty data directories. Stop them
 first: what they still serve is what they knew. The sealing key and the certificate authority become others.
 
+It is refused while a node leads, or is heard by another one that answers, and, without --force, while a majority of the voters answers.
+
 It takes the control socket of the node. The node should be the one that is furthest: compare applied_index in "lbctl status" of each.`,
 		Example: "  lbctl cluster recover --cluster-id c-0123456789abcdef --yes",
 		Args:    cobra.NoArgs,
@@ -238,7 +240,8 @@ It takes the control socket of the node. The node should be the one that is furt
 			})
 		}),
 	}
-	cmd.Flags().StringVar(&request.ClusterId, "cluster-id", "", "the cluster's id, as `lbctl cluster status` shows it: so that it is meant")
+	cmd.Flags().StringVar(&request.ClusterId, "cluster-id", "", "the cluster's id, as \"lbctl cluster status\" shows it: so that it is meant")
+	cmd.Flags().BoolVar(&request.Force, "force", false, "although a majority of the voters answers: where they elect no leader")
 	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
 	if err := cmd.MarkFlagRequired("cluster-id"); err != nil {
 		panic(err)

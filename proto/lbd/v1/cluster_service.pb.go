@@ -2547,7 +2547,9 @@ func (x *UndrainNodeResponse) GetNode() *Node {
 type RecoverClusterRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The cluster's id: so that it is meant.
-	ClusterId     string `protobuf:"bytes,1,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
+	ClusterId string `protobuf:"bytes,1,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
+	// Begin anew although other voters answer: they do not elect a leader, and are given up.
+	Force         bool `protobuf:"varint,2,opt,name=force,proto3" json:"force,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2587,6 +2589,13 @@ func (x *RecoverClusterRequest) GetClusterId() string {
 		return x.ClusterId
 	}
 	return ""
+}
+
+func (x *RecoverClusterRequest) GetForce() bool {
+	if x != nil {
+		return x.Force
+	}
+	return false
 }
 
 // RecoverClusterResponse says what is left behind.
@@ -3025,10 +3034,11 @@ const file_lbd_v1_cluster_service_proto_rawDesc = "" +
 	"\n" +
 	"request_id\x18\x02 \x01(\tR\trequestId\"7\n" +
 	"\x13UndrainNodeResponse\x12 \n" +
-	"\x04node\x18\x01 \x01(\v2\f.lbd.v1.NodeR\x04node\"6\n" +
+	"\x04node\x18\x01 \x01(\v2\f.lbd.v1.NodeR\x04node\"L\n" +
 	"\x15RecoverClusterRequest\x12\x1d\n" +
 	"\n" +
-	"cluster_id\x18\x01 \x01(\tR\tclusterId\"t\n" +
+	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12\x14\n" +
+	"\x05force\x18\x02 \x01(\bR\x05force\"t\n" +
 	"\x16RecoverClusterResponse\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x03R\x05epoch\x12&\n" +
 	"\aremoved\x18\x02 \x03(\v2\f.lbd.v1.NodeR\aremoved\x12\x1c\n" +

@@ -242,10 +242,12 @@ func (*GetMembersRequest) Descriptor() ([]byte, []int) {
 
 // GetMembersResponse lists the nodes.
 type GetMembersResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Members       []*v1.Node             `protobuf:"bytes,1,rep,name=members,proto3" json:"members,omitempty"`
-	Epoch         int64                  `protobuf:"varint,2,opt,name=epoch,proto3" json:"epoch,omitempty"`
-	AppliedIndex  uint64                 `protobuf:"varint,3,opt,name=applied_index,json=appliedIndex,proto3" json:"applied_index,omitempty"`
+	state        protoimpl.MessageState `protogen:"open.v1"`
+	Members      []*v1.Node             `protobuf:"bytes,1,rep,name=members,proto3" json:"members,omitempty"`
+	Epoch        int64                  `protobuf:"varint,2,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	AppliedIndex uint64                 `protobuf:"varint,3,opt,name=applied_index,json=appliedIndex,proto3" json:"applied_index,omitempty"`
+	// The id of the node that leads, as far as this one knows; empty: none.
+	Leader        string `protobuf:"bytes,4,opt,name=leader,proto3" json:"leader,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -299,6 +301,13 @@ func (x *GetMembersResponse) GetAppliedIndex() uint64 {
 		return x.AppliedIndex
 	}
 	return 0
+}
+
+func (x *GetMembersResponse) GetLeader() string {
+	if x != nil {
+		return x.Leader
+	}
+	return ""
 }
 
 // ReadIndexRequest says how far the caller is.
@@ -883,11 +892,12 @@ const file_lbd_raft_v1_peer_service_proto_rawDesc = "" +
 	"\x04gate\x18\x04 \x01(\x05R\x04gate\x12&\n" +
 	"\amembers\x18\x05 \x03(\v2\f.lbd.v1.NodeR\amembers\x12\x1b\n" +
 	"\tseal_keys\x18\x06 \x01(\fR\bsealKeys\"\x13\n" +
-	"\x11GetMembersRequest\"w\n" +
+	"\x11GetMembersRequest\"\x8f\x01\n" +
 	"\x12GetMembersResponse\x12&\n" +
 	"\amembers\x18\x01 \x03(\v2\f.lbd.v1.NodeR\amembers\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x03R\x05epoch\x12#\n" +
-	"\rapplied_index\x18\x03 \x01(\x04R\fappliedIndex\"`\n" +
+	"\rapplied_index\x18\x03 \x01(\x04R\fappliedIndex\x12\x16\n" +
+	"\x06leader\x18\x04 \x01(\tR\x06leader\"`\n" +
 	"\x10ReadIndexRequest\x12#\n" +
 	"\rapplied_index\x18\x01 \x01(\x04R\fappliedIndex\x12'\n" +
 	"\x0fserved_revision\x18\x02 \x01(\x03R\x0eservedRevision\")\n" +

@@ -1072,8 +1072,10 @@ type RemovedNode struct {
 	Id    string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	Name  string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
 	// "sha256:…" of its public key.
-	Key           string                 `protobuf:"bytes,3,opt,name=key,proto3" json:"key,omitempty"`
-	Time          *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=time,proto3" json:"time,omitempty"`
+	Key  string                 `protobuf:"bytes,3,opt,name=key,proto3" json:"key,omitempty"`
+	Time *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=time,proto3" json:"time,omitempty"`
+	// It was removed by the begin of a new epoch: what it does with others that were is not part of this cluster.
+	LeftBehind    bool `protobuf:"varint,5,opt,name=left_behind,json=leftBehind,proto3" json:"left_behind,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1134,6 +1136,13 @@ func (x *RemovedNode) GetTime() *timestamppb.Timestamp {
 		return x.Time
 	}
 	return nil
+}
+
+func (x *RemovedNode) GetLeftBehind() bool {
+	if x != nil {
+		return x.LeftBehind
+	}
+	return false
 }
 
 // JoinTokenCommand makes and revokes join tokens, approves and rejects nodes. Tokens that expired before its time go, too, and nodes that wait for longer than a day.
@@ -3094,12 +3103,14 @@ const file_lbd_raft_v1_raft_proto_rawDesc = "" +
 	"\x04role\x18\x02 \x01(\x0e2\x10.lbd.v1.NodeRoleR\x04role\"G\n" +
 	"\fSetNodeDrain\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12'\n" +
-	"\x05drain\x18\x02 \x01(\v2\x11.lbd.v1.NodeDrainR\x05drain\"s\n" +
+	"\x05drain\x18\x02 \x01(\v2\x11.lbd.v1.NodeDrainR\x05drain\"\x94\x01\n" +
 	"\vRemovedNode\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x10\n" +
 	"\x03key\x18\x03 \x01(\tR\x03key\x12.\n" +
-	"\x04time\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\"\xac\x02\n" +
+	"\x04time\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12\x1f\n" +
+	"\vleft_behind\x18\x05 \x01(\bR\n" +
+	"leftBehind\"\xac\x02\n" +
 	"\x10JoinTokenCommand\x12\x16\n" +
 	"\x06author\x18\x01 \x01(\tR\x06author\x12.\n" +
 	"\x04time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12\x1d\n" +
