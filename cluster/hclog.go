@@ -16,15 +16,38 @@ func raftLogger(logger *slog.Logger) hclog.Logger {
 	return l
 }
 
+// repeated are raft's lines about nodes that do not answer and elections that come to nothing: several a second for as long as it lasts. When a node ceases to
+// answer, when it answers again, and who leads, the node says once (links.note, pulse).
+var repeated = map[string]bool{
+	"failed to heartbeat to":                                     true,
+	"failed to appendEntries to":                                 true,
+	"failed to pipeline appendEntries":                           true,
+	"failed to start pipeline replication to":                    true,
+	"failed to send snapshot to":                                 true,
+	"failed to install snapshot":                                 true,
+	"failed to contact":                                          true,
+	"failed to make requestVote RPC":                             true,
+	"failed to make requestPreVote RPC":                          true,
+	"failed to get log":                                          true, // it is in a snapshot, which is sent then
+	"heartbeat timeout reached, starting election":               true,
+	"Election timeout reached, restarting election":              true,
+	"rejecting vote request since we have a leader":              true,
+	"rejecting pre-vote request since we have a leader":          true,
+	"rejecting pre-vote request since our last term is greater":  true,
+	"rejecting pre-vote request since our last index is greater": true,
+	"peer sees incorrect leader":                                 true,
+}
+
 type sink struct{ logger *slog.Logger }
 
 // Accept is called by hclog for every line.
 func (s sink) Accept(name string, level hclog.Level, msg string, args ...any) {
 	to := slog.LevelDebug
-	switch level {
-	case hclog.Warn:
+	switch {
+	case repeated[msg]:
+	case level == hclog.Warn:
 		to = slog.LevelInfo
-	case hclog.Error:
+	case level == hclog.Error:
 		to = slog.LevelError
 	}
 	if s.logger.Enabled(context.Background(), to) {

@@ -78,7 +78,9 @@ type Node struct {
 	worries  worries
 	observed chan raft.Observation // a change of the leader
 	said     announcement
-	asked    asking
+	// saidLeader is whom the log names as leader. Only the pulse uses it.
+	saidLeader string
+	asked      asking
 	// orphaning has the leaders of which it is being looked whether they are gone.
 	orphaning sync.Map
 	incoming  chan net.Conn // the others' connections, for whichever raft runs

@@ -31,9 +31,27 @@ func (n *Node) pulse() {
 		case <-ticker.C:
 		case <-n.observed:
 			n.reports.tell()
+			n.sayWhoLeads()
 		case <-n.closing:
 			return
 		}
+	}
+}
+
+// sayWhoLeads tells the log who leads, once each time that it is another one.
+func (n *Node) sayWhoLeads() {
+	leader := n.Leader()
+	if leader == n.saidLeader {
+		return
+	}
+	n.saidLeader = leader
+	switch node, ok := n.State().Node(leader); {
+	case leader == "":
+		n.logger.Warn("no node leads: traffic is served, changes are refused")
+	case ok:
+		n.logger.Info("a node leads", "leader", node.GetName(), "id", leader)
+	default:
+		n.logger.Info("a node leads", "id", leader)
 	}
 }
 

@@ -232,7 +232,7 @@ func (l *lab) series(ctx context.Context, picked []*scenario, proxies []*proxy) 
 		if err := r.save(l.out); err != nil {
 			return err
 		}
-		if r.Verdict == failed {
+		if r.Verdict == failed && run.proxy.name == "lbd" { // what a peer does is its own matter, and in the table
 			broken++
 		}
 		done++
@@ -242,7 +242,7 @@ func (l *lab) series(ctx context.Context, picked []*scenario, proxies []*proxy) 
 		return err
 	}
 	if broken > 0 {
-		return fmt.Errorf("%d of %d runs failed", broken, done)
+		return fmt.Errorf("%d of %d runs failed with lbd", broken, done)
 	}
 	return nil
 }

@@ -263,6 +263,7 @@ func TestLyingFollower(t *testing.T) {
 		"root, without local_admin": {[]string{headerUser, "0", headerRole, "4"}, codes.PermissionDenied},
 		"a role that there is not":  {[]string{headerUser, "0", headerRole, "5"}, codes.Unauthenticated},
 		"a user that is none":       {[]string{headerUser, "-1", headerRole, "4"}, codes.Unauthenticated},
+		"nobody":                    {nil, codes.Unauthenticated},
 		"two at once":               {[]string{headerUser, "0", headerRole, "4", headerAuthorization, "Bearer " + admin}, codes.Unauthenticated},
 		"itself":                    {nil, codes.PermissionDenied},
 	} {

@@ -121,6 +121,8 @@ func (a *authenticator) relayedBy(n *lbdv1.Node, source string, header metadata.
 		c, err = a.certificate(from, []*x509.Certificate{leaf})
 	case len(uid) == 1:
 		c, err = a.otherSocket(n, uid[0], header.Get(headerRole))
+	case len(header.Get(headerSource)) > 0: // somebody's, who has shown nothing: it must not become the node's own
+		return Caller{}, unauthenticated(reasonNoCredential, "node %s passes on a call without what its caller is known by", n.GetName())
 	default:
 		return Caller{Author: "node/" + n.GetName(), Kind: kindNode, Role: lbdv1.Role_ROLE_ADMIN, Source: source, node: n}, nil
 	}
