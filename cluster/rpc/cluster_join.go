@@ -105,7 +105,7 @@ func (s *clusterService) ListJoinTokens(context.Context, *lbdv1.ListJoinTokensRe
 	return out, nil
 }
 
-// RevokeJoinToken ends a token. Nodes that have joined with it stay.
+// RevokeJoinToken ends a token. Nodes that have joined with it stay; those that wait for an approval are turned away.
 func (s *clusterService) RevokeJoinToken(ctx context.Context, req *lbdv1.RevokeJoinTokenRequest) (*lbdv1.RevokeJoinTokenResponse, error) {
 	if req.GetId() == "" {
 		return nil, invalidField("id", "the join token's id is missing: what is between the first underscores of `lbj_<id>_…`")

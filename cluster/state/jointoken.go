@@ -118,6 +118,16 @@ func (s *State) useJoinToken(e *edit, cmd *raftv1.NodeCommand, join *raftv1.Join
 	return nil
 }
 
+// waitingBy are the nodes that wait, for an approval or for their own next call after one, and have come by a join token.
+func (s *State) waitingBy(token string) (all []*raftv1.PendingJoin) {
+	for p := range s.PendingJoins() {
+		if p.GetNode().GetTokenId() == token {
+			all = append(all, p)
+		}
+	}
+	return all
+}
+
 func (s *State) countPending() int {
 	n := 0
 	for range s.PendingJoins() {
@@ -150,11 +160,16 @@ func (s *State) joinToken(e *edit, cmd *raftv1.JoinTokenCommand) (*State, Result
 		note(lbdv1.ChangeAction_CHANGE_ACTION_CREATE, kindJoinTokens, t.GetToken().GetId(), "made join token "+joinTokenText(t.GetToken()))
 	}
 	for _, id := range cmd.GetRevokes() {
-		if _, ok := s.JoinToken(id); !ok {
+		waiting := s.waitingBy(id)
+		if _, ok := s.JoinToken(id); !ok && len(waiting) == 0 {
 			return s, Result{Revision: s.revision, Err: &MissingError{printable("there is no join token `" + id + "`"), kindJoinTokens + "/" + id}}
 		}
 		e.remove(joinTokenKey(id))
 		note(lbdv1.ChangeAction_CHANGE_ACTION_DELETE, kindJoinTokens, id, "revoked join token "+id)
+		for _, p := range waiting { // a token that is used up is not there any more, but what it has let wait is
+			e.remove(pendingKey(p.GetNode().GetId()))
+			note(lbdv1.ChangeAction_CHANGE_ACTION_DELETE, kindNodes, p.GetNode().GetId(), "turned node "+nodeText(p.GetAs())+" away, which has come by join token "+id)
+		}
 	}
 	for i, id := range append(slices.Clone(cmd.GetApproves()), cmd.GetRejects()...) {
 		waiting, ok := s.PendingJoin(id)

@@ -160,6 +160,10 @@ func TestApproval(t *testing.T) {
 	refused(t, s, joinTokenCommand(&raftv1.JoinTokenCommand{Approves: []string{"edge-4"}}), "no node `edge-4` waits")
 	turned := must(t, s, joinTokenCommand(&raftv1.JoinTokenCommand{Rejects: []string{"edge-3"}}))
 	refused(t, turned, nodeCommand("", joinTime, three), "there is no join token")
+	revoked := must(t, s, joinTokenCommand(&raftv1.JoinTokenCommand{Revokes: []string{"t2"}})) // it is used up: what it has let wait goes
+	refused(t, revoked, joinTokenCommand(&raftv1.JoinTokenCommand{Approves: []string{"edge-3"}}), "no node `edge-3` waits")
+	refused(t, revoked, nodeCommand("", joinTime, three), "there is no join token")
+	refused(t, revoked, joinTokenCommand(&raftv1.JoinTokenCommand{Revokes: []string{"t2"}}), "there is no join token `t2`")
 	s = must(t, s, joinTokenCommand(&raftv1.JoinTokenCommand{Approves: []string{"edge-3"}}))
 	s = must(t, s, nodeCommand("", joinTime, three))
 	if _, ok := s.Node(member(3).GetId()); !ok {

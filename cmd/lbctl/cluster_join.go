@@ -145,7 +145,7 @@ func (c *cli) joinTokenRevoke() *cobra.Command {
 		Use:   "revoke TOKEN",
 		Short: "End a join token at once",
 		Long: `End a join token at once. TOKEN is its id, as "join-token list" shows it: what is between the first underscores of lbj_<id>_….
-Nodes that have joined with it stay; those that wait for an approval go on waiting.`,
+Nodes that have joined with it stay; those that wait for an approval are turned away.`,
 		Example: "  lbctl cluster join-token revoke k3v9x2ab",
 		Args:    cobra.ExactArgs(1),
 		RunE: c.does(func(ctx context.Context, args []string) error {

@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"lbd/cmd/lbctl/document"
 	lbdv1 "lbd/proto/lbd/v1"
@@ -318,7 +320,8 @@ func (c *cli) setRole(ctx context.Context, node string, role lbdv1.NodeRole, doe
 			return lbdv1.NewClusterServiceClient(cl.conn).SetNodeRole(ctx, request)
 		})
 		var late *lateError
-		if err != nil && !errors.As(err, &late) && ctx.Err() != nil {
+		votes := role == lbdv1.NodeRole_NODE_ROLE_VOTER
+		if votes && status.Code(err) == codes.DeadlineExceeded && !errors.As(err, &late) && ctx.Err() != nil {
 			return fail(exitWaitTimedOut, "timed out after %s: node %s has not caught up yet; it becomes a voter when it has", cl.timeout, request.GetNode())
 		}
 		if err != nil {
