@@ -292,19 +292,26 @@ type askedNode struct {
 	err  error
 }
 
-// askOthers puts a question of this node's own to all others but one, at once, and returns those that have not done what they were asked, by name.
-func (s *clusterService) askOthers(ctx context.Context, but string, ask func(context.Context, raftv1.PeerServiceClient) error) []askedNode {
+// askOthers puts a question of this node's own to all others but some, at once, and returns those that have not done what they were asked, by name.
+func (s *clusterService) askOthers(ctx context.Context, but []string, ask func(context.Context, raftv1.PeerServiceClient) error) []askedNode {
 	return askOthers(ctx, s.seat, s.peers, but, askTimeout, ask)
 }
 
+func idsOf(all []askedNode) (ids []string) {
+	for _, a := range all {
+		ids = append(ids, a.node.GetId())
+	}
+	return ids
+}
+
 // askOthers is the method for a node's other services. Where the node is alone there are none.
-func askOthers(ctx context.Context, seat Seat, peers *Peers, but string, patience time.Duration, ask func(context.Context, raftv1.PeerServiceClient) error) []askedNode {
+func askOthers(ctx context.Context, seat Seat, peers *Peers, but []string, patience time.Duration, ask func(context.Context, raftv1.PeerServiceClient) error) []askedNode {
 	if seat == nil || peers == nil {
 		return nil
 	}
 	var others []*lbdv1.Node
 	for n := range seat.State().Nodes() {
-		if n.GetId() != but && n.GetId() != seat.ID() {
+		if !slices.Contains(but, n.GetId()) && n.GetId() != seat.ID() {
 			others = append(others, n)
 		}
 	}

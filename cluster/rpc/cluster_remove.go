@@ -83,13 +83,13 @@ func (s *clusterService) takeOut(ctx context.Context, by Caller, n *lbdv1.Node, 
 	remove := &raftv1.RemoveNode{Id: n.GetId()}
 	if present, ok := s.store.State().Authority(); ok {
 		if remove.Authority, err = s.nextAuthority(present, !req.GetCompromised(), key); err != nil {
-			s.unstage(ctx, n.GetId(), key)
+			s.unstage(ctx, []string{n.GetId()}, key)
 			return nil, err
 		}
 	}
 	_, err = s.proposeNode(ctx, by, req.GetRequestId(), &raftv1.NodeCommand{Change: &raftv1.NodeCommand_Remove{Remove: remove}})
 	if err != nil && !errors.Is(err, cluster.ErrOutcomeUnknown) {
-		s.unstage(ctx, n.GetId(), key)
+		s.unstage(ctx, []string{n.GetId()}, key)
 	}
 	return unreached, err
 }

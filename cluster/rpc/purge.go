@@ -109,7 +109,7 @@ func (s *certificateService) scrubElsewhere(ctx context.Context) error {
 		return nil
 	}
 	index := s.seat.Applied()
-	failed := askOthers(ctx, s.seat, s.peers, "", scrubTimeoutMax, func(ctx context.Context, peer raftv1.PeerServiceClient) error {
+	failed := askOthers(ctx, s.seat, s.peers, nil, scrubTimeoutMax, func(ctx context.Context, peer raftv1.PeerServiceClient) error {
 		_, err := peer.Scrub(ctx, &raftv1.ScrubRequest{Index: index})
 		return err
 	})

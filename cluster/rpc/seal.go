@@ -83,7 +83,13 @@ func (s *clusterService) GetSealStatus(ctx context.Context, _ *lbdv1.GetSealStat
 		answer, err := lbdv1.NewClusterServiceClient(conn).GetSealStatus(ctx, &lbdv1.GetSealStatusRequest{})
 		return answer.GetKeys(), err
 	}) {
-		if t.err != nil {
+		if errors.Is(t.err, errHere) {
+			continue
+		}
+		if t.err != nil { // it may lack them
+			for _, key := range keys {
+				key.MissingOn = append(key.MissingOn, t.node.GetName()+" (no answer)")
+			}
 			continue
 		}
 		for _, key := range keys {
@@ -232,14 +238,14 @@ func (s *clusterService) stage(ctx context.Context, but string, force bool) (id 
 	if id, err = s.keys.StageSealKey(ctx); err != nil {
 		return "", nil, s.withFree(err)
 	}
-	failed := s.askOthers(ctx, but, func(ctx context.Context, peer raftv1.PeerServiceClient) error {
+	failed := s.askOthers(ctx, []string{but}, func(ctx context.Context, peer raftv1.PeerServiceClient) error {
 		text := s.keys.SealKeyText([]string{id})
 		defer clear(text)
 		_, err := peer.StageSealKeys(ctx, &raftv1.StageSealKeysRequest{SealKeys: text})
 		return err
 	})
 	if len(failed) > 0 && !force {
-		s.unstage(ctx, but, id)
+		s.unstage(ctx, append(idsOf(failed), but), id) // who has not answered would keep the caller from hearing which it is
 		return "", nil, notAllowed(reasonUnreached, "the new sealing key has not come to %s: bring that back first, or use force: it fetches the key when it is back", silentText(failed))
 	}
 	for _, a := range failed {
@@ -248,8 +254,8 @@ func (s *clusterService) stage(ctx context.Context, but string, force bool) (id 
 	return id, unreached, nil
 }
 
-// unstage forgets a key that nothing was sealed under, wherever that can be done.
-func (s *clusterService) unstage(ctx context.Context, but, id string) {
+// unstage forgets a key that nothing was sealed under, wherever that can be done but on some nodes.
+func (s *clusterService) unstage(ctx context.Context, but []string, id string) {
 	_ = s.keys.RetireSealKey(id)
 	s.askOthers(ctx, but, func(ctx context.Context, peer raftv1.PeerServiceClient) error {
 		_, err := peer.StageSealKeys(ctx, &raftv1.StageSealKeysRequest{Retires: []string{id}})
@@ -363,7 +369,7 @@ func (s *clusterService) RetireSeal(ctx context.Context, req *lbdv1.RetireSealRe
 
 // retireElsewhere makes the other nodes forget a key.
 func (s *clusterService) retireElsewhere(ctx context.Context, id string) error {
-	failed := s.askOthers(ctx, "", func(ctx context.Context, peer raftv1.PeerServiceClient) error {
+	failed := s.askOthers(ctx, nil, func(ctx context.Context, peer raftv1.PeerServiceClient) error {
 		_, err := peer.StageSealKeys(ctx, &raftv1.StageSealKeysRequest{Retires: []string{id}})
 		return err
 	})

@@ -86,7 +86,7 @@ type SealKey struct {
 	Secrets int64 `protobuf:"varint,3,opt,name=secrets,proto3" json:"secrets,omitempty"`
 	// Secrets of the history under it.
 	HistorySecrets int64 `protobuf:"varint,4,opt,name=history_secrets,json=historySecrets,proto3" json:"history_secrets,omitempty"`
-	// Nodes that answer and do not have it.
+	// Nodes that do not have it. One that does not answer may lack it: `n3 (no answer)`.
 	MissingOn     []string `protobuf:"bytes,5,rep,name=missing_on,json=missingOn,proto3" json:"missing_on,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
