@@ -6,6 +6,7 @@ import (
 
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"lbd/cluster/state"
 	raftv1 "lbd/proto/lbd/raft/v1"
 	lbdv1 "lbd/proto/lbd/v1"
 )
@@ -23,9 +24,9 @@ func (s *clusterService) RotateAuthority(ctx context.Context, req *lbdv1.RotateA
 	case !ok:
 		return nil, errNoPort
 	case current.HasRequest(req.GetRequestId()):
-	case len(present.GetPreviousCertificate()) > 0:
-		return nil, notAllowed(reasonPrecondition, "the pin of the authority before, %s, is still good: give everybody the present one, %s, then `lbctl cluster rotate-ca --retire`",
-			pin(present.GetPreviousCertificate()), pin(present.GetCertificate()))
+	case len(present.GetFormer()) >= state.FormerAuthoritiesMax:
+		return nil, notAllowed(reasonPrecondition, "the pins of %d authorities before are still good: give everybody the present one, %s, then `lbctl cluster rotate-ca --retire`",
+			len(present.GetFormer()), pin(present.GetCertificate()))
 	default:
 		active, err := s.followAuthority()
 		if err != nil {
@@ -47,7 +48,7 @@ func (s *clusterService) RotateAuthority(ctx context.Context, req *lbdv1.RotateA
 	return out, nil
 }
 
-// RetireAuthority ends the trust in the previous authority's pin. There may be none.
+// RetireAuthority ends the trust in the pins of all authorities before. There may be none.
 func (s *clusterService) RetireAuthority(ctx context.Context, req *lbdv1.RetireAuthorityRequest) (*lbdv1.RetireAuthorityResponse, error) {
 	by, err := s.writer.take(ctx)
 	if err != nil {
@@ -70,13 +71,13 @@ func (s *clusterService) proposeAuthority(ctx context.Context, by Caller, reques
 	return err
 }
 
-// pins are what people pin: of the present authority, and of the one before as long as it is good.
+// pins are what people pin: of the present authority, and of the newest one before as long as it is good, and older ones with it.
 func pins(a *raftv1.Authority) (present, previous string) {
 	if len(a.GetCertificate()) > 0 {
 		present = pin(a.GetCertificate())
 	}
-	if len(a.GetCrossCertificate()) > 0 {
-		previous = pin(a.GetPreviousCertificate())
+	if former := a.GetFormer(); len(former) > 0 {
+		previous = pin(former[0].GetCertificate())
 	}
 	return present, previous
 }

@@ -343,7 +343,7 @@ type fakeAuthorities struct{}
 func (fakeAuthorities) Next(present *raftv1.Authority, keep bool, sealKey string) (*raftv1.Authority, string, error) {
 	next := &raftv1.Authority{Certificate: append([]byte("next "), present.GetCertificate()...), SealedKey: []byte("under " + sealKey)}
 	if keep {
-		next.CrossCertificate, next.PreviousCertificate = []byte("cross"), present.GetCertificate()
+		next.Former = []*raftv1.FormerAuthority{{CrossCertificate: []byte("cross"), Certificate: present.GetCertificate()}}
 	}
 	return next, "", nil
 }

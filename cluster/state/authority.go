@@ -36,12 +36,12 @@ func (s *State) authority(e *edit, cmd *raftv1.AuthorityCommand) (*State, Result
 	a, text := cmd.GetAuthority(), "made the cluster's certificate authority"
 	switch {
 	case cmd.GetRetire():
-		if len(present.GetCrossCertificate())+len(present.GetPreviousCertificate()) == 0 {
+		if len(present.GetFormer()) == 0 {
 			res.Replayed = true
 			return s, res
 		}
-		a, text = proto.CloneOf(present), "retired the previous certificate authority: its pin is good no more"
-		a.CrossCertificate, a.PreviousCertificate = nil, nil
+		a, text = proto.CloneOf(present), "retired the certificate authorities before the present one: their pins are good no more"
+		a.Former = nil
 	case len(cmd.GetReplacesSha256()) == 0 && exists:
 		res.Replayed = true
 		return s, res
@@ -83,6 +83,9 @@ func authorityDigest(cmd *raftv1.AuthorityCommand) []byte {
 func checkAuthority(a *raftv1.Authority) error {
 	if len(a.GetCertificate()) == 0 || len(a.GetSealedKey()) == 0 {
 		return invalid("authority", "needs a certificate and its sealed key")
+	}
+	if len(a.GetFormer()) > FormerAuthoritiesMax {
+		return invalid("authority", "has %d before it: at most %d", len(a.GetFormer()), FormerAuthoritiesMax)
 	}
 	return nil
 }

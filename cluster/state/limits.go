@@ -169,6 +169,9 @@ const (
 const (
 	nodesMax        = 64
 	removedNodesMax = 100
+	// FormerAuthoritiesMax is how many certificate authorities before the present one may be pinned still: each is a certificate more in every
+	// handshake of the control port.
+	FormerAuthoritiesMax = 8
 	// VotersMax is how many nodes vote at most: more only make each write wait for more disks.
 	VotersMax = 5
 

@@ -286,13 +286,13 @@ func TestAuthorityReplaced(t *testing.T) {
 		return &raftv1.Command{Kind: &raftv1.Command_Authority{Authority: cmd}}
 	}
 	next := authorityOf(2)
-	next.CrossCertificate, next.PreviousCertificate = []byte{3}, []byte{1}
+	next.Former = []*raftv1.FormerAuthority{{CrossCertificate: []byte{3}, Certificate: []byte{1}}}
 	refused(t, s, set(&raftv1.AuthorityCommand{Authority: next, ReplacesSha256: bytes.Repeat([]byte{1}, 32)}), "")
 	digest := sha256Of([]byte{1})
 	s = must(t, s, set(&raftv1.AuthorityCommand{Authority: next, ReplacesSha256: digest}))
 	refused(t, s, set(&raftv1.AuthorityCommand{Authority: authorityOf(4), ReplacesSha256: digest}), "")
 	s = must(t, s, set(&raftv1.AuthorityCommand{Retire: true}))
-	if a, _ := s.Authority(); a.GetCertificate()[0] != 2 || len(a.GetCrossCertificate()) > 0 || len(a.GetPreviousCertificate()) > 0 {
+	if a, _ := s.Authority(); a.GetCertificate()[0] != 2 || len(a.GetFormer()) > 0 {
 		t.Errorf("after it was retired: %v", a)
 	}
 	if _, res := s.Apply(set(&raftv1.AuthorityCommand{Retire: true})); !res.Replayed {

@@ -171,7 +171,7 @@ func (a *authority) renew(ctx context.Context) error {
 
 // make is the first authority, its key sealed.
 func (a *authority) make() (*raftv1.AuthorityCommand, error) {
-	first, _, err := a.generate(nil, nil, a.keys.ring.Sealer().KeyID())
+	first, _, err := a.generate(nil, a.keys.ring.Sealer().KeyID())
 	if err != nil {
 		return nil, err
 	}
@@ -179,37 +179,30 @@ func (a *authority) make() (*raftv1.AuthorityCommand, error) {
 }
 
 // Next is an authority that can take the present one's place, its key sealed under the sealing key with that id. With keep the present one
-// vouches for it, so that its pin stays good; a warning says why it does not.
+// vouches for it, so that its pin stays good, and with it those for which it is vouched; a warning says why it does not.
 func (a *authority) Next(present *raftv1.Authority, keep bool, sealKey string) (*raftv1.Authority, string, error) {
 	if !keep {
-		next, _, err := a.generate(nil, nil, sealKey)
-		return next, "", err
+		present = nil
 	}
-	old, err := x509.ParseCertificate(present.GetCertificate())
-	if err != nil {
-		return nil, "", fmt.Errorf("read the cluster's certificate authority: %w", err)
-	}
-	oldKey, err := a.openKey(present)
-	if err != nil {
-		return nil, "", fmt.Errorf("open the key of the cluster's certificate authority: %w", err)
-	}
-	return a.generate(old, oldKey, sealKey)
+	return a.generate(present, sealKey)
 }
 
-// generate makes an authority. An old one, if there is one, vouches for it.
-func (a *authority) generate(old *x509.Certificate, oldKey *ecdsa.PrivateKey, sealKey string) (next *raftv1.Authority, warning string, err error) {
+// generate makes an authority. The present one, if there is one, vouches for it.
+func (a *authority) generate(present *raftv1.Authority, sealKey string) (next *raftv1.Authority, warning string, err error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return nil, "", err
 	}
-	now, clusterID := a.now(), a.store.State().ClusterID()
+	now, public := a.now(), elliptic.MarshalCompressed(elliptic.P256(), key.X, key.Y)
+	sum := sha256.Sum256(public)
 	template := &x509.Certificate{
-		Subject:               pkix.Name{CommonName: "lbd cluster " + clusterID},
+		// Each has a name of its own: x509 tries all of one name as each other's signers, and gives up after a hundred.
+		Subject:               pkix.Name{CommonName: "lbd cluster " + a.store.State().ClusterID() + " authority " + hex.EncodeToString(sum[:4])},
 		NotBefore:             now.Add(-clockSlack),
 		NotAfter:              now.Add(authorityLife),
 		IsCA:                  true,
 		BasicConstraintsValid: true,
-		MaxPathLen:            1, // the next authority
+		MaxPathLen:            state.FormerAuthoritiesMax + 1, // those that come after it
 		KeyUsage:              x509.KeyUsageCertSign,
 	}
 	der, err := sign(template, template, &key.PublicKey, key)
@@ -220,19 +213,33 @@ func (a *authority) generate(old *x509.Certificate, oldKey *ecdsa.PrivateKey, se
 	if next.SealedKey, err = a.sealKey(der, key, sealKey); err != nil {
 		return nil, "", err
 	}
-	switch {
-	case old == nil:
-	case old.MaxPathLenZero:
-		warning = "the certificate authority was made by an older lbd, and cannot vouch for another one: its pin is good no more, everybody needs the new one"
-	default:
-		template.MaxPathLen, template.MaxPathLenZero = 0, true
-		template.NotAfter = old.NotAfter
-		if next.CrossCertificate, err = sign(template, old, &key.PublicKey, oldKey); err != nil {
-			return nil, "", fmt.Errorf("vouch for the new certificate authority: %w", err)
-		}
-		next.PreviousCertificate = old.Raw
+	if present != nil {
+		warning, err = a.vouch(template, present, next, &key.PublicKey)
 	}
-	return next, warning, nil
+	return next, warning, err
+}
+
+// vouch makes the present authority the newest of those before the next one.
+func (a *authority) vouch(template *x509.Certificate, present, next *raftv1.Authority, key *ecdsa.PublicKey) (warning string, err error) {
+	old, err := x509.ParseCertificate(present.GetCertificate())
+	if err != nil {
+		return "", fmt.Errorf("read the cluster's certificate authority: %w", err)
+	}
+	if old.MaxPathLenZero {
+		return "the certificate authority was made by an older lbd, and cannot vouch for another one: its pin is good no more, everybody needs the new one", nil
+	}
+	oldKey, err := a.openKey(present)
+	if err != nil {
+		return "", fmt.Errorf("open the key of the cluster's certificate authority: %w", err)
+	}
+	template.NotAfter = old.NotAfter
+	cross, err := sign(template, old, key, oldKey)
+	if err != nil {
+		return "", fmt.Errorf("vouch for the new certificate authority: %w", err)
+	}
+	next.Former = append(next.Former, &raftv1.FormerAuthority{CrossCertificate: cross, Certificate: present.GetCertificate()})
+	next.Former = append(next.Former, present.GetFormer()[:min(len(present.GetFormer()), state.FormerAuthoritiesMax-1)]...)
+	return "", nil
 }
 
 // sealKey seals an authority's key under the sealing key with that id.
@@ -253,12 +260,12 @@ func (a *authority) sealKey(certificate []byte, key *ecdsa.PrivateKey, under str
 	return sealer.Seal(binding, plain), nil
 }
 
-// chainOf is what is shown behind a node's certificate: the authority, and as long as the one before is good, what it says of this one
-// and itself.
+// chainOf is what is shown behind a node's certificate: the authority, and of each one before that is still good what it says of the one after it, and
+// itself, which is what people have pinned.
 func chainOf(stored *raftv1.Authority) [][]byte {
 	chain := [][]byte{stored.GetCertificate()}
-	if cross := stored.GetCrossCertificate(); len(cross) > 0 {
-		chain = append(chain, cross, stored.GetPreviousCertificate())
+	for _, f := range stored.GetFormer() {
+		chain = append(chain, f.GetCrossCertificate(), f.GetCertificate())
 	}
 	return chain
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -17,6 +16,8 @@ import (
 
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"lbd/cluster/rpc"
+	"lbd/cluster/state"
 	raftv1 "lbd/proto/lbd/raft/v1"
 )
 
@@ -110,6 +111,23 @@ func TestNextAuthority(t *testing.T) {
 			t.Errorf("by the pin of %s: %v", what, err)
 		}
 	}
+	roots := [][]byte{first.GetCertificate(), next.GetCertificate()}
+	for len(roots) < state.FormerAuthoritiesMax+3 {
+		present, _ := r.node.State().Authority()
+		if next, warning, err = a.Next(present, true, r.keys.ring.Sealer().KeyID()); err != nil || warning != "" {
+			t.Fatalf("%q, %v", warning, err)
+		}
+		put(next)
+		roots = append(roots, next.GetCertificate())
+	}
+	for i, root := range roots {
+		switch kept, err := i >= len(roots)-1-state.FormerAuthoritiesMax, holds(a, root); {
+		case kept && err != nil:
+			t.Errorf("by the pin of authority %d of %d: %v", i+1, len(roots), err)
+		case !kept && err == nil:
+			t.Errorf("by the pin of authority %d of %d it holds for ever", i+1, len(roots))
+		}
+	}
 	compromised, _, err := a.Next(next, false, r.keys.ring.Sealer().KeyID())
 	if err != nil {
 		t.Fatal(err)
@@ -135,7 +153,7 @@ func holds(a *authority, root []byte) error {
 			return err
 		}
 		options.Intermediates.AddCert(c)
-		if bytes.Equal(der, root) {
+		if rpc.PublicKeyPin(der) == rpc.PublicKeyPin(root) {
 			options.Roots.AddCert(c)
 		}
 	}
@@ -163,7 +181,7 @@ func TestOldAuthorityVouchesForNone(t *testing.T) {
 		t.Fatal(err)
 	}
 	next, warning, err := a.Next(&raftv1.Authority{Certificate: der, SealedKey: sealed}, true, r.keys.ring.Sealer().KeyID())
-	if err != nil || len(next.GetCrossCertificate()) != 0 || !strings.Contains(warning, "cannot vouch") {
+	if err != nil || len(next.GetFormer()) != 0 || !strings.Contains(warning, "cannot vouch") {
 		t.Errorf("%v, %q, %v", next, warning, err)
 	}
 }

@@ -435,7 +435,10 @@ func (c *config) checkMember(node *cluster.Node, seed *raftv1.JoinResponse, log 
 	}
 	current := node.State()
 	authority, ok := current.Authority()
-	pins := []string{rpc.PublicKeyPin(authority.GetCertificate()), rpc.PublicKeyPin(authority.GetPreviousCertificate())}
+	pins := []string{rpc.PublicKeyPin(authority.GetCertificate())}
+	for _, f := range authority.GetFormer() {
+		pins = append(pins, rpc.PublicKeyPin(f.GetCertificate()))
+	}
 	if ok && !slices.Contains(pins, c.join.pin) || !ok && seed == nil {
 		return fmt.Errorf("%s belongs to a node of cluster %s, which is not the one that the join token is for: `lbd run` starts it as what it is; to join another cluster give an empty --data-dir",
 			c.dataDir, current.ClusterID())

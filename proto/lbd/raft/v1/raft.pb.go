@@ -594,12 +594,10 @@ type Authority struct {
 	Certificate []byte `protobuf:"bytes,1,opt,name=certificate,proto3" json:"certificate,omitempty"`
 	// The private key (PKCS #8), sealed. Apply never opens it.
 	SealedKey []byte `protobuf:"bytes,2,opt,name=sealed_key,json=sealedKey,proto3" json:"sealed_key,omitempty"`
-	// The same public key, signed by the previous authority, whose pin is good as long as this is there. DER.
-	CrossCertificate []byte `protobuf:"bytes,3,opt,name=cross_certificate,json=crossCertificate,proto3" json:"cross_certificate,omitempty"`
-	// DER.
-	PreviousCertificate []byte `protobuf:"bytes,4,opt,name=previous_certificate,json=previousCertificate,proto3" json:"previous_certificate,omitempty"`
-	unknownFields       protoimpl.UnknownFields
-	sizeCache           protoimpl.SizeCache
+	// Those before whose pins are still good, the newest first; at most 8.
+	Former        []*FormerAuthority `protobuf:"bytes,3,rep,name=former,proto3" json:"former,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Authority) Reset() {
@@ -646,16 +644,64 @@ func (x *Authority) GetSealedKey() []byte {
 	return nil
 }
 
-func (x *Authority) GetCrossCertificate() []byte {
+func (x *Authority) GetFormer() []*FormerAuthority {
+	if x != nil {
+		return x.Former
+	}
+	return nil
+}
+
+// FormerAuthority was the cluster's authority, and vouches for the one that came after it.
+type FormerAuthority struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The public key of the authority that came after this one, signed by this one. DER.
+	CrossCertificate []byte `protobuf:"bytes,1,opt,name=cross_certificate,json=crossCertificate,proto3" json:"cross_certificate,omitempty"`
+	// Its own, signed by itself. DER.
+	Certificate   []byte `protobuf:"bytes,2,opt,name=certificate,proto3" json:"certificate,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FormerAuthority) Reset() {
+	*x = FormerAuthority{}
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FormerAuthority) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FormerAuthority) ProtoMessage() {}
+
+func (x *FormerAuthority) ProtoReflect() protoreflect.Message {
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FormerAuthority.ProtoReflect.Descriptor instead.
+func (*FormerAuthority) Descriptor() ([]byte, []int) {
+	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *FormerAuthority) GetCrossCertificate() []byte {
 	if x != nil {
 		return x.CrossCertificate
 	}
 	return nil
 }
 
-func (x *Authority) GetPreviousCertificate() []byte {
+func (x *FormerAuthority) GetCertificate() []byte {
 	if x != nil {
-		return x.PreviousCertificate
+		return x.Certificate
 	}
 	return nil
 }
@@ -682,7 +728,7 @@ type NodeCommand struct {
 
 func (x *NodeCommand) Reset() {
 	*x = NodeCommand{}
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[6]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -694,7 +740,7 @@ func (x *NodeCommand) String() string {
 func (*NodeCommand) ProtoMessage() {}
 
 func (x *NodeCommand) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[6]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -707,7 +753,7 @@ func (x *NodeCommand) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeCommand.ProtoReflect.Descriptor instead.
 func (*NodeCommand) Descriptor() ([]byte, []int) {
-	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{6}
+	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *NodeCommand) GetAuthor() string {
@@ -849,7 +895,7 @@ type JoinNode struct {
 
 func (x *JoinNode) Reset() {
 	*x = JoinNode{}
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[7]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -861,7 +907,7 @@ func (x *JoinNode) String() string {
 func (*JoinNode) ProtoMessage() {}
 
 func (x *JoinNode) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[7]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -874,7 +920,7 @@ func (x *JoinNode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinNode.ProtoReflect.Descriptor instead.
 func (*JoinNode) Descriptor() ([]byte, []int) {
-	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{7}
+	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *JoinNode) GetNode() *v1.Node {
@@ -917,7 +963,7 @@ type RemoveNode struct {
 
 func (x *RemoveNode) Reset() {
 	*x = RemoveNode{}
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[8]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -929,7 +975,7 @@ func (x *RemoveNode) String() string {
 func (*RemoveNode) ProtoMessage() {}
 
 func (x *RemoveNode) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[8]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -942,7 +988,7 @@ func (x *RemoveNode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveNode.ProtoReflect.Descriptor instead.
 func (*RemoveNode) Descriptor() ([]byte, []int) {
-	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{8}
+	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *RemoveNode) GetId() string {
@@ -970,7 +1016,7 @@ type SetNodeRole struct {
 
 func (x *SetNodeRole) Reset() {
 	*x = SetNodeRole{}
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[9]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -982,7 +1028,7 @@ func (x *SetNodeRole) String() string {
 func (*SetNodeRole) ProtoMessage() {}
 
 func (x *SetNodeRole) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[9]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -995,7 +1041,7 @@ func (x *SetNodeRole) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetNodeRole.ProtoReflect.Descriptor instead.
 func (*SetNodeRole) Descriptor() ([]byte, []int) {
-	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{9}
+	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *SetNodeRole) GetId() string {
@@ -1024,7 +1070,7 @@ type SetNodeDrain struct {
 
 func (x *SetNodeDrain) Reset() {
 	*x = SetNodeDrain{}
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[10]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1036,7 +1082,7 @@ func (x *SetNodeDrain) String() string {
 func (*SetNodeDrain) ProtoMessage() {}
 
 func (x *SetNodeDrain) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[10]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1049,7 +1095,7 @@ func (x *SetNodeDrain) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetNodeDrain.ProtoReflect.Descriptor instead.
 func (*SetNodeDrain) Descriptor() ([]byte, []int) {
-	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{10}
+	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *SetNodeDrain) GetId() string {
@@ -1082,7 +1128,7 @@ type RemovedNode struct {
 
 func (x *RemovedNode) Reset() {
 	*x = RemovedNode{}
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[11]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1094,7 +1140,7 @@ func (x *RemovedNode) String() string {
 func (*RemovedNode) ProtoMessage() {}
 
 func (x *RemovedNode) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[11]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1107,7 +1153,7 @@ func (x *RemovedNode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemovedNode.ProtoReflect.Descriptor instead.
 func (*RemovedNode) Descriptor() ([]byte, []int) {
-	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{11}
+	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *RemovedNode) GetId() string {
@@ -1164,7 +1210,7 @@ type JoinTokenCommand struct {
 
 func (x *JoinTokenCommand) Reset() {
 	*x = JoinTokenCommand{}
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[12]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1176,7 +1222,7 @@ func (x *JoinTokenCommand) String() string {
 func (*JoinTokenCommand) ProtoMessage() {}
 
 func (x *JoinTokenCommand) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[12]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1189,7 +1235,7 @@ func (x *JoinTokenCommand) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinTokenCommand.ProtoReflect.Descriptor instead.
 func (*JoinTokenCommand) Descriptor() ([]byte, []int) {
-	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{12}
+	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *JoinTokenCommand) GetAuthor() string {
@@ -1259,7 +1305,7 @@ type StoredJoinToken struct {
 
 func (x *StoredJoinToken) Reset() {
 	*x = StoredJoinToken{}
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[13]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1271,7 +1317,7 @@ func (x *StoredJoinToken) String() string {
 func (*StoredJoinToken) ProtoMessage() {}
 
 func (x *StoredJoinToken) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[13]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1284,7 +1330,7 @@ func (x *StoredJoinToken) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoredJoinToken.ProtoReflect.Descriptor instead.
 func (*StoredJoinToken) Descriptor() ([]byte, []int) {
-	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{13}
+	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *StoredJoinToken) GetToken() *v1.JoinToken {
@@ -1314,7 +1360,7 @@ type PendingJoin struct {
 
 func (x *PendingJoin) Reset() {
 	*x = PendingJoin{}
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[14]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1326,7 +1372,7 @@ func (x *PendingJoin) String() string {
 func (*PendingJoin) ProtoMessage() {}
 
 func (x *PendingJoin) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[14]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1339,7 +1385,7 @@ func (x *PendingJoin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PendingJoin.ProtoReflect.Descriptor instead.
 func (*PendingJoin) Descriptor() ([]byte, []int) {
-	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{14}
+	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *PendingJoin) GetNode() *v1.PendingNode {
@@ -1374,7 +1420,7 @@ type GateCommand struct {
 
 func (x *GateCommand) Reset() {
 	*x = GateCommand{}
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[15]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1386,7 +1432,7 @@ func (x *GateCommand) String() string {
 func (*GateCommand) ProtoMessage() {}
 
 func (x *GateCommand) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[15]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1399,7 +1445,7 @@ func (x *GateCommand) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GateCommand.ProtoReflect.Descriptor instead.
 func (*GateCommand) Descriptor() ([]byte, []int) {
-	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{15}
+	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *GateCommand) GetGate() int32 {
@@ -1434,7 +1480,7 @@ type EpochCommand struct {
 
 func (x *EpochCommand) Reset() {
 	*x = EpochCommand{}
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[16]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1446,7 +1492,7 @@ func (x *EpochCommand) String() string {
 func (*EpochCommand) ProtoMessage() {}
 
 func (x *EpochCommand) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[16]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1459,7 +1505,7 @@ func (x *EpochCommand) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EpochCommand.ProtoReflect.Descriptor instead.
 func (*EpochCommand) Descriptor() ([]byte, []int) {
-	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{16}
+	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *EpochCommand) GetAuthor() string {
@@ -1517,7 +1563,7 @@ type ClusterRecord struct {
 
 func (x *ClusterRecord) Reset() {
 	*x = ClusterRecord{}
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[17]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1529,7 +1575,7 @@ func (x *ClusterRecord) String() string {
 func (*ClusterRecord) ProtoMessage() {}
 
 func (x *ClusterRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[17]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1542,7 +1588,7 @@ func (x *ClusterRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClusterRecord.ProtoReflect.Descriptor instead.
 func (*ClusterRecord) Descriptor() ([]byte, []int) {
-	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{17}
+	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ClusterRecord) GetEpoch() int64 {
@@ -1574,7 +1620,7 @@ type ResealCommand struct {
 
 func (x *ResealCommand) Reset() {
 	*x = ResealCommand{}
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[18]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1586,7 +1632,7 @@ func (x *ResealCommand) String() string {
 func (*ResealCommand) ProtoMessage() {}
 
 func (x *ResealCommand) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[18]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1599,7 +1645,7 @@ func (x *ResealCommand) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResealCommand.ProtoReflect.Descriptor instead.
 func (*ResealCommand) Descriptor() ([]byte, []int) {
-	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{18}
+	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ResealCommand) GetAuthor() string {
@@ -1649,7 +1695,7 @@ type Reseal struct {
 
 func (x *Reseal) Reset() {
 	*x = Reseal{}
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[19]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1661,7 +1707,7 @@ func (x *Reseal) String() string {
 func (*Reseal) ProtoMessage() {}
 
 func (x *Reseal) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[19]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1674,7 +1720,7 @@ func (x *Reseal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reseal.ProtoReflect.Descriptor instead.
 func (*Reseal) Descriptor() ([]byte, []int) {
-	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{19}
+	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Reseal) GetBeforeSha256() []byte {
@@ -1707,7 +1753,7 @@ type PurgeCommand struct {
 
 func (x *PurgeCommand) Reset() {
 	*x = PurgeCommand{}
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[20]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1719,7 +1765,7 @@ func (x *PurgeCommand) String() string {
 func (*PurgeCommand) ProtoMessage() {}
 
 func (x *PurgeCommand) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[20]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1732,7 +1778,7 @@ func (x *PurgeCommand) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PurgeCommand.ProtoReflect.Descriptor instead.
 func (*PurgeCommand) Descriptor() ([]byte, []int) {
-	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{20}
+	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *PurgeCommand) GetAuthor() string {
@@ -1788,7 +1834,7 @@ type RestoreCommand struct {
 
 func (x *RestoreCommand) Reset() {
 	*x = RestoreCommand{}
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[21]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1800,7 +1846,7 @@ func (x *RestoreCommand) String() string {
 func (*RestoreCommand) ProtoMessage() {}
 
 func (x *RestoreCommand) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[21]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1813,7 +1859,7 @@ func (x *RestoreCommand) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestoreCommand.ProtoReflect.Descriptor instead.
 func (*RestoreCommand) Descriptor() ([]byte, []int) {
-	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{21}
+	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *RestoreCommand) GetAuthor() string {
@@ -1884,7 +1930,7 @@ type AuditEntry struct {
 
 func (x *AuditEntry) Reset() {
 	*x = AuditEntry{}
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[22]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1896,7 +1942,7 @@ func (x *AuditEntry) String() string {
 func (*AuditEntry) ProtoMessage() {}
 
 func (x *AuditEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[22]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1909,7 +1955,7 @@ func (x *AuditEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditEntry.ProtoReflect.Descriptor instead.
 func (*AuditEntry) Descriptor() ([]byte, []int) {
-	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{22}
+	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *AuditEntry) GetNumber() int64 {
@@ -1954,7 +2000,7 @@ type ChangeCommand struct {
 
 func (x *ChangeCommand) Reset() {
 	*x = ChangeCommand{}
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[23]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1966,7 +2012,7 @@ func (x *ChangeCommand) String() string {
 func (*ChangeCommand) ProtoMessage() {}
 
 func (x *ChangeCommand) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[23]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1979,7 +2025,7 @@ func (x *ChangeCommand) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeCommand.ProtoReflect.Descriptor instead.
 func (*ChangeCommand) Descriptor() ([]byte, []int) {
-	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{23}
+	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ChangeCommand) GetOwner() string {
@@ -2086,7 +2132,7 @@ type Precondition struct {
 
 func (x *Precondition) Reset() {
 	*x = Precondition{}
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[24]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2098,7 +2144,7 @@ func (x *Precondition) String() string {
 func (*Precondition) ProtoMessage() {}
 
 func (x *Precondition) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[24]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2111,7 +2157,7 @@ func (x *Precondition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Precondition.ProtoReflect.Descriptor instead.
 func (*Precondition) Descriptor() ([]byte, []int) {
-	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{24}
+	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Precondition) GetKey() string {
@@ -2144,7 +2190,7 @@ type OverrideCommand struct {
 
 func (x *OverrideCommand) Reset() {
 	*x = OverrideCommand{}
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[25]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2156,7 +2202,7 @@ func (x *OverrideCommand) String() string {
 func (*OverrideCommand) ProtoMessage() {}
 
 func (x *OverrideCommand) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[25]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2169,7 +2215,7 @@ func (x *OverrideCommand) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OverrideCommand.ProtoReflect.Descriptor instead.
 func (*OverrideCommand) Descriptor() ([]byte, []int) {
-	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{25}
+	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *OverrideCommand) GetAuthor() string {
@@ -2229,7 +2275,7 @@ type OverrideKey struct {
 
 func (x *OverrideKey) Reset() {
 	*x = OverrideKey{}
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[26]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2241,7 +2287,7 @@ func (x *OverrideKey) String() string {
 func (*OverrideKey) ProtoMessage() {}
 
 func (x *OverrideKey) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[26]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2254,7 +2300,7 @@ func (x *OverrideKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OverrideKey.ProtoReflect.Descriptor instead.
 func (*OverrideKey) Descriptor() ([]byte, []int) {
-	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{26}
+	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *OverrideKey) GetPool() string {
@@ -2300,7 +2346,7 @@ type PartCommand struct {
 
 func (x *PartCommand) Reset() {
 	*x = PartCommand{}
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[27]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2312,7 +2358,7 @@ func (x *PartCommand) String() string {
 func (*PartCommand) ProtoMessage() {}
 
 func (x *PartCommand) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[27]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2325,7 +2371,7 @@ func (x *PartCommand) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PartCommand.ProtoReflect.Descriptor instead.
 func (*PartCommand) Descriptor() ([]byte, []int) {
-	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{27}
+	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *PartCommand) GetDigest() []byte {
@@ -2369,7 +2415,7 @@ type CommitCommand struct {
 
 func (x *CommitCommand) Reset() {
 	*x = CommitCommand{}
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[28]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2381,7 +2427,7 @@ func (x *CommitCommand) String() string {
 func (*CommitCommand) ProtoMessage() {}
 
 func (x *CommitCommand) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[28]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2394,7 +2440,7 @@ func (x *CommitCommand) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitCommand.ProtoReflect.Descriptor instead.
 func (*CommitCommand) Descriptor() ([]byte, []int) {
-	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{28}
+	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *CommitCommand) GetDigest() []byte {
@@ -2434,7 +2480,7 @@ type StoredResource struct {
 
 func (x *StoredResource) Reset() {
 	*x = StoredResource{}
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[29]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2446,7 +2492,7 @@ func (x *StoredResource) String() string {
 func (*StoredResource) ProtoMessage() {}
 
 func (x *StoredResource) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[29]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2459,7 +2505,7 @@ func (x *StoredResource) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoredResource.ProtoReflect.Descriptor instead.
 func (*StoredResource) Descriptor() ([]byte, []int) {
-	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{29}
+	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *StoredResource) GetResource() *v1.Resource {
@@ -2504,7 +2550,7 @@ type Before struct {
 
 func (x *Before) Reset() {
 	*x = Before{}
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[30]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2516,7 +2562,7 @@ func (x *Before) String() string {
 func (*Before) ProtoMessage() {}
 
 func (x *Before) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[30]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2529,7 +2575,7 @@ func (x *Before) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Before.ProtoReflect.Descriptor instead.
 func (*Before) Descriptor() ([]byte, []int) {
-	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{30}
+	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Before) GetRevision() int64 {
@@ -2568,7 +2614,7 @@ type CertificateMaterial struct {
 
 func (x *CertificateMaterial) Reset() {
 	*x = CertificateMaterial{}
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[31]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2580,7 +2626,7 @@ func (x *CertificateMaterial) String() string {
 func (*CertificateMaterial) ProtoMessage() {}
 
 func (x *CertificateMaterial) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[31]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2593,7 +2639,7 @@ func (x *CertificateMaterial) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CertificateMaterial.ProtoReflect.Descriptor instead.
 func (*CertificateMaterial) Descriptor() ([]byte, []int) {
-	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{31}
+	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *CertificateMaterial) GetChain() [][]byte {
@@ -2630,7 +2676,7 @@ type SnapshotHeader struct {
 
 func (x *SnapshotHeader) Reset() {
 	*x = SnapshotHeader{}
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[32]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2642,7 +2688,7 @@ func (x *SnapshotHeader) String() string {
 func (*SnapshotHeader) ProtoMessage() {}
 
 func (x *SnapshotHeader) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[32]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2655,7 +2701,7 @@ func (x *SnapshotHeader) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotHeader.ProtoReflect.Descriptor instead.
 func (*SnapshotHeader) Descriptor() ([]byte, []int) {
-	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{32}
+	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *SnapshotHeader) GetFormat() int32 {
@@ -2705,7 +2751,7 @@ type SnapshotRecord struct {
 
 func (x *SnapshotRecord) Reset() {
 	*x = SnapshotRecord{}
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[33]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2717,7 +2763,7 @@ func (x *SnapshotRecord) String() string {
 func (*SnapshotRecord) ProtoMessage() {}
 
 func (x *SnapshotRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[33]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2730,7 +2776,7 @@ func (x *SnapshotRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotRecord.ProtoReflect.Descriptor instead.
 func (*SnapshotRecord) Descriptor() ([]byte, []int) {
-	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{33}
+	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *SnapshotRecord) GetRecord() isSnapshotRecord_Record {
@@ -2968,7 +3014,7 @@ type Request struct {
 
 func (x *Request) Reset() {
 	*x = Request{}
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[34]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2980,7 +3026,7 @@ func (x *Request) String() string {
 func (*Request) ProtoMessage() {}
 
 func (x *Request) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[34]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2993,7 +3039,7 @@ func (x *Request) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Request.ProtoReflect.Descriptor instead.
 func (*Request) Descriptor() ([]byte, []int) {
-	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{34}
+	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Request) GetId() string {
@@ -3068,13 +3114,15 @@ const file_lbd_raft_v1_raft_proto_rawDesc = "" +
 	"\x06author\x18\x05 \x01(\tR\x06author\x12+\n" +
 	"\x06origin\x18\x06 \x01(\v2\x13.lbd.raft.v1.OriginR\x06origin\x12\x1d\n" +
 	"\n" +
-	"request_id\x18\a \x01(\tR\trequestId\"\xac\x01\n" +
+	"request_id\x18\a \x01(\tR\trequestId\"\x82\x01\n" +
 	"\tAuthority\x12 \n" +
 	"\vcertificate\x18\x01 \x01(\fR\vcertificate\x12\x1d\n" +
 	"\n" +
-	"sealed_key\x18\x02 \x01(\fR\tsealedKey\x12+\n" +
-	"\x11cross_certificate\x18\x03 \x01(\fR\x10crossCertificate\x121\n" +
-	"\x14previous_certificate\x18\x04 \x01(\fR\x13previousCertificate\"\xb0\x03\n" +
+	"sealed_key\x18\x02 \x01(\fR\tsealedKey\x124\n" +
+	"\x06former\x18\x03 \x03(\v2\x1c.lbd.raft.v1.FormerAuthorityR\x06former\"`\n" +
+	"\x0fFormerAuthority\x12+\n" +
+	"\x11cross_certificate\x18\x01 \x01(\fR\x10crossCertificate\x12 \n" +
+	"\vcertificate\x18\x02 \x01(\fR\vcertificate\"\xb0\x03\n" +
 	"\vNodeCommand\x12\x16\n" +
 	"\x06author\x18\x01 \x01(\tR\x06author\x12.\n" +
 	"\x04time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12\x1d\n" +
@@ -3270,7 +3318,7 @@ func file_lbd_raft_v1_raft_proto_rawDescGZIP() []byte {
 	return file_lbd_raft_v1_raft_proto_rawDescData
 }
 
-var file_lbd_raft_v1_raft_proto_msgTypes = make([]protoimpl.MessageInfo, 35)
+var file_lbd_raft_v1_raft_proto_msgTypes = make([]protoimpl.MessageInfo, 36)
 var file_lbd_raft_v1_raft_proto_goTypes = []any{
 	(*Command)(nil),               // 0: lbd.raft.v1.Command
 	(*Origin)(nil),                // 1: lbd.raft.v1.Origin
@@ -3278,133 +3326,135 @@ var file_lbd_raft_v1_raft_proto_goTypes = []any{
 	(*StoredToken)(nil),           // 3: lbd.raft.v1.StoredToken
 	(*AuthorityCommand)(nil),      // 4: lbd.raft.v1.AuthorityCommand
 	(*Authority)(nil),             // 5: lbd.raft.v1.Authority
-	(*NodeCommand)(nil),           // 6: lbd.raft.v1.NodeCommand
-	(*JoinNode)(nil),              // 7: lbd.raft.v1.JoinNode
-	(*RemoveNode)(nil),            // 8: lbd.raft.v1.RemoveNode
-	(*SetNodeRole)(nil),           // 9: lbd.raft.v1.SetNodeRole
-	(*SetNodeDrain)(nil),          // 10: lbd.raft.v1.SetNodeDrain
-	(*RemovedNode)(nil),           // 11: lbd.raft.v1.RemovedNode
-	(*JoinTokenCommand)(nil),      // 12: lbd.raft.v1.JoinTokenCommand
-	(*StoredJoinToken)(nil),       // 13: lbd.raft.v1.StoredJoinToken
-	(*PendingJoin)(nil),           // 14: lbd.raft.v1.PendingJoin
-	(*GateCommand)(nil),           // 15: lbd.raft.v1.GateCommand
-	(*EpochCommand)(nil),          // 16: lbd.raft.v1.EpochCommand
-	(*ClusterRecord)(nil),         // 17: lbd.raft.v1.ClusterRecord
-	(*ResealCommand)(nil),         // 18: lbd.raft.v1.ResealCommand
-	(*Reseal)(nil),                // 19: lbd.raft.v1.Reseal
-	(*PurgeCommand)(nil),          // 20: lbd.raft.v1.PurgeCommand
-	(*RestoreCommand)(nil),        // 21: lbd.raft.v1.RestoreCommand
-	(*AuditEntry)(nil),            // 22: lbd.raft.v1.AuditEntry
-	(*ChangeCommand)(nil),         // 23: lbd.raft.v1.ChangeCommand
-	(*Precondition)(nil),          // 24: lbd.raft.v1.Precondition
-	(*OverrideCommand)(nil),       // 25: lbd.raft.v1.OverrideCommand
-	(*OverrideKey)(nil),           // 26: lbd.raft.v1.OverrideKey
-	(*PartCommand)(nil),           // 27: lbd.raft.v1.PartCommand
-	(*CommitCommand)(nil),         // 28: lbd.raft.v1.CommitCommand
-	(*StoredResource)(nil),        // 29: lbd.raft.v1.StoredResource
-	(*Before)(nil),                // 30: lbd.raft.v1.Before
-	(*CertificateMaterial)(nil),   // 31: lbd.raft.v1.CertificateMaterial
-	(*SnapshotHeader)(nil),        // 32: lbd.raft.v1.SnapshotHeader
-	(*SnapshotRecord)(nil),        // 33: lbd.raft.v1.SnapshotRecord
-	(*Request)(nil),               // 34: lbd.raft.v1.Request
-	(*timestamppb.Timestamp)(nil), // 35: google.protobuf.Timestamp
-	(*v1.Token)(nil),              // 36: lbd.v1.Token
-	(*v1.Node)(nil),               // 37: lbd.v1.Node
-	(v1.NodeRole)(0),              // 38: lbd.v1.NodeRole
-	(*v1.NodeDrain)(nil),          // 39: lbd.v1.NodeDrain
-	(*v1.JoinToken)(nil),          // 40: lbd.v1.JoinToken
-	(*v1.PendingNode)(nil),        // 41: lbd.v1.PendingNode
-	(*v1.ListAuditResponse)(nil),  // 42: lbd.v1.ListAuditResponse
-	(*v1.Override)(nil),           // 43: lbd.v1.Override
-	(*v1.Resource)(nil),           // 44: lbd.v1.Resource
-	(*v1.Revision)(nil),           // 45: lbd.v1.Revision
-	(*v1.Change)(nil),             // 46: lbd.v1.Change
+	(*FormerAuthority)(nil),       // 6: lbd.raft.v1.FormerAuthority
+	(*NodeCommand)(nil),           // 7: lbd.raft.v1.NodeCommand
+	(*JoinNode)(nil),              // 8: lbd.raft.v1.JoinNode
+	(*RemoveNode)(nil),            // 9: lbd.raft.v1.RemoveNode
+	(*SetNodeRole)(nil),           // 10: lbd.raft.v1.SetNodeRole
+	(*SetNodeDrain)(nil),          // 11: lbd.raft.v1.SetNodeDrain
+	(*RemovedNode)(nil),           // 12: lbd.raft.v1.RemovedNode
+	(*JoinTokenCommand)(nil),      // 13: lbd.raft.v1.JoinTokenCommand
+	(*StoredJoinToken)(nil),       // 14: lbd.raft.v1.StoredJoinToken
+	(*PendingJoin)(nil),           // 15: lbd.raft.v1.PendingJoin
+	(*GateCommand)(nil),           // 16: lbd.raft.v1.GateCommand
+	(*EpochCommand)(nil),          // 17: lbd.raft.v1.EpochCommand
+	(*ClusterRecord)(nil),         // 18: lbd.raft.v1.ClusterRecord
+	(*ResealCommand)(nil),         // 19: lbd.raft.v1.ResealCommand
+	(*Reseal)(nil),                // 20: lbd.raft.v1.Reseal
+	(*PurgeCommand)(nil),          // 21: lbd.raft.v1.PurgeCommand
+	(*RestoreCommand)(nil),        // 22: lbd.raft.v1.RestoreCommand
+	(*AuditEntry)(nil),            // 23: lbd.raft.v1.AuditEntry
+	(*ChangeCommand)(nil),         // 24: lbd.raft.v1.ChangeCommand
+	(*Precondition)(nil),          // 25: lbd.raft.v1.Precondition
+	(*OverrideCommand)(nil),       // 26: lbd.raft.v1.OverrideCommand
+	(*OverrideKey)(nil),           // 27: lbd.raft.v1.OverrideKey
+	(*PartCommand)(nil),           // 28: lbd.raft.v1.PartCommand
+	(*CommitCommand)(nil),         // 29: lbd.raft.v1.CommitCommand
+	(*StoredResource)(nil),        // 30: lbd.raft.v1.StoredResource
+	(*Before)(nil),                // 31: lbd.raft.v1.Before
+	(*CertificateMaterial)(nil),   // 32: lbd.raft.v1.CertificateMaterial
+	(*SnapshotHeader)(nil),        // 33: lbd.raft.v1.SnapshotHeader
+	(*SnapshotRecord)(nil),        // 34: lbd.raft.v1.SnapshotRecord
+	(*Request)(nil),               // 35: lbd.raft.v1.Request
+	(*timestamppb.Timestamp)(nil), // 36: google.protobuf.Timestamp
+	(*v1.Token)(nil),              // 37: lbd.v1.Token
+	(*v1.Node)(nil),               // 38: lbd.v1.Node
+	(v1.NodeRole)(0),              // 39: lbd.v1.NodeRole
+	(*v1.NodeDrain)(nil),          // 40: lbd.v1.NodeDrain
+	(*v1.JoinToken)(nil),          // 41: lbd.v1.JoinToken
+	(*v1.PendingNode)(nil),        // 42: lbd.v1.PendingNode
+	(*v1.ListAuditResponse)(nil),  // 43: lbd.v1.ListAuditResponse
+	(*v1.Override)(nil),           // 44: lbd.v1.Override
+	(*v1.Resource)(nil),           // 45: lbd.v1.Resource
+	(*v1.Revision)(nil),           // 46: lbd.v1.Revision
+	(*v1.Change)(nil),             // 47: lbd.v1.Change
 }
 var file_lbd_raft_v1_raft_proto_depIdxs = []int32{
-	23, // 0: lbd.raft.v1.Command.change:type_name -> lbd.raft.v1.ChangeCommand
-	27, // 1: lbd.raft.v1.Command.part:type_name -> lbd.raft.v1.PartCommand
-	28, // 2: lbd.raft.v1.Command.commit:type_name -> lbd.raft.v1.CommitCommand
-	25, // 3: lbd.raft.v1.Command.override:type_name -> lbd.raft.v1.OverrideCommand
+	24, // 0: lbd.raft.v1.Command.change:type_name -> lbd.raft.v1.ChangeCommand
+	28, // 1: lbd.raft.v1.Command.part:type_name -> lbd.raft.v1.PartCommand
+	29, // 2: lbd.raft.v1.Command.commit:type_name -> lbd.raft.v1.CommitCommand
+	26, // 3: lbd.raft.v1.Command.override:type_name -> lbd.raft.v1.OverrideCommand
 	2,  // 4: lbd.raft.v1.Command.token:type_name -> lbd.raft.v1.TokenCommand
 	4,  // 5: lbd.raft.v1.Command.authority:type_name -> lbd.raft.v1.AuthorityCommand
-	18, // 6: lbd.raft.v1.Command.reseal:type_name -> lbd.raft.v1.ResealCommand
-	20, // 7: lbd.raft.v1.Command.purge:type_name -> lbd.raft.v1.PurgeCommand
-	21, // 8: lbd.raft.v1.Command.restore:type_name -> lbd.raft.v1.RestoreCommand
-	6,  // 9: lbd.raft.v1.Command.node:type_name -> lbd.raft.v1.NodeCommand
-	12, // 10: lbd.raft.v1.Command.join_token:type_name -> lbd.raft.v1.JoinTokenCommand
-	15, // 11: lbd.raft.v1.Command.gate:type_name -> lbd.raft.v1.GateCommand
-	16, // 12: lbd.raft.v1.Command.epoch:type_name -> lbd.raft.v1.EpochCommand
-	35, // 13: lbd.raft.v1.TokenCommand.time:type_name -> google.protobuf.Timestamp
+	19, // 6: lbd.raft.v1.Command.reseal:type_name -> lbd.raft.v1.ResealCommand
+	21, // 7: lbd.raft.v1.Command.purge:type_name -> lbd.raft.v1.PurgeCommand
+	22, // 8: lbd.raft.v1.Command.restore:type_name -> lbd.raft.v1.RestoreCommand
+	7,  // 9: lbd.raft.v1.Command.node:type_name -> lbd.raft.v1.NodeCommand
+	13, // 10: lbd.raft.v1.Command.join_token:type_name -> lbd.raft.v1.JoinTokenCommand
+	16, // 11: lbd.raft.v1.Command.gate:type_name -> lbd.raft.v1.GateCommand
+	17, // 12: lbd.raft.v1.Command.epoch:type_name -> lbd.raft.v1.EpochCommand
+	36, // 13: lbd.raft.v1.TokenCommand.time:type_name -> google.protobuf.Timestamp
 	3,  // 14: lbd.raft.v1.TokenCommand.creates:type_name -> lbd.raft.v1.StoredToken
 	1,  // 15: lbd.raft.v1.TokenCommand.origin:type_name -> lbd.raft.v1.Origin
-	36, // 16: lbd.raft.v1.StoredToken.token:type_name -> lbd.v1.Token
+	37, // 16: lbd.raft.v1.StoredToken.token:type_name -> lbd.v1.Token
 	5,  // 17: lbd.raft.v1.AuthorityCommand.authority:type_name -> lbd.raft.v1.Authority
-	35, // 18: lbd.raft.v1.AuthorityCommand.time:type_name -> google.protobuf.Timestamp
+	36, // 18: lbd.raft.v1.AuthorityCommand.time:type_name -> google.protobuf.Timestamp
 	1,  // 19: lbd.raft.v1.AuthorityCommand.origin:type_name -> lbd.raft.v1.Origin
-	35, // 20: lbd.raft.v1.NodeCommand.time:type_name -> google.protobuf.Timestamp
-	1,  // 21: lbd.raft.v1.NodeCommand.origin:type_name -> lbd.raft.v1.Origin
-	7,  // 22: lbd.raft.v1.NodeCommand.join:type_name -> lbd.raft.v1.JoinNode
-	37, // 23: lbd.raft.v1.NodeCommand.update:type_name -> lbd.v1.Node
-	8,  // 24: lbd.raft.v1.NodeCommand.remove:type_name -> lbd.raft.v1.RemoveNode
-	9,  // 25: lbd.raft.v1.NodeCommand.role:type_name -> lbd.raft.v1.SetNodeRole
-	10, // 26: lbd.raft.v1.NodeCommand.drain:type_name -> lbd.raft.v1.SetNodeDrain
-	37, // 27: lbd.raft.v1.JoinNode.node:type_name -> lbd.v1.Node
-	5,  // 28: lbd.raft.v1.RemoveNode.authority:type_name -> lbd.raft.v1.Authority
-	38, // 29: lbd.raft.v1.SetNodeRole.role:type_name -> lbd.v1.NodeRole
-	39, // 30: lbd.raft.v1.SetNodeDrain.drain:type_name -> lbd.v1.NodeDrain
-	35, // 31: lbd.raft.v1.RemovedNode.time:type_name -> google.protobuf.Timestamp
-	35, // 32: lbd.raft.v1.JoinTokenCommand.time:type_name -> google.protobuf.Timestamp
-	1,  // 33: lbd.raft.v1.JoinTokenCommand.origin:type_name -> lbd.raft.v1.Origin
-	13, // 34: lbd.raft.v1.JoinTokenCommand.create:type_name -> lbd.raft.v1.StoredJoinToken
-	40, // 35: lbd.raft.v1.StoredJoinToken.token:type_name -> lbd.v1.JoinToken
-	41, // 36: lbd.raft.v1.PendingJoin.node:type_name -> lbd.v1.PendingNode
-	37, // 37: lbd.raft.v1.PendingJoin.as:type_name -> lbd.v1.Node
-	35, // 38: lbd.raft.v1.GateCommand.time:type_name -> google.protobuf.Timestamp
-	35, // 39: lbd.raft.v1.EpochCommand.time:type_name -> google.protobuf.Timestamp
-	1,  // 40: lbd.raft.v1.EpochCommand.origin:type_name -> lbd.raft.v1.Origin
-	5,  // 41: lbd.raft.v1.EpochCommand.authority:type_name -> lbd.raft.v1.Authority
-	35, // 42: lbd.raft.v1.ResealCommand.time:type_name -> google.protobuf.Timestamp
-	19, // 43: lbd.raft.v1.ResealCommand.seals:type_name -> lbd.raft.v1.Reseal
-	1,  // 44: lbd.raft.v1.ResealCommand.origin:type_name -> lbd.raft.v1.Origin
-	35, // 45: lbd.raft.v1.PurgeCommand.time:type_name -> google.protobuf.Timestamp
-	1,  // 46: lbd.raft.v1.PurgeCommand.origin:type_name -> lbd.raft.v1.Origin
-	35, // 47: lbd.raft.v1.RestoreCommand.time:type_name -> google.protobuf.Timestamp
-	29, // 48: lbd.raft.v1.RestoreCommand.resources:type_name -> lbd.raft.v1.StoredResource
-	3,  // 49: lbd.raft.v1.RestoreCommand.tokens:type_name -> lbd.raft.v1.StoredToken
-	1,  // 50: lbd.raft.v1.RestoreCommand.origin:type_name -> lbd.raft.v1.Origin
-	42, // 51: lbd.raft.v1.AuditEntry.entry:type_name -> lbd.v1.ListAuditResponse
-	35, // 52: lbd.raft.v1.ChangeCommand.time:type_name -> google.protobuf.Timestamp
-	29, // 53: lbd.raft.v1.ChangeCommand.upserts:type_name -> lbd.raft.v1.StoredResource
-	24, // 54: lbd.raft.v1.ChangeCommand.if_etags:type_name -> lbd.raft.v1.Precondition
-	1,  // 55: lbd.raft.v1.ChangeCommand.origin:type_name -> lbd.raft.v1.Origin
-	35, // 56: lbd.raft.v1.OverrideCommand.time:type_name -> google.protobuf.Timestamp
-	43, // 57: lbd.raft.v1.OverrideCommand.sets:type_name -> lbd.v1.Override
-	26, // 58: lbd.raft.v1.OverrideCommand.clears:type_name -> lbd.raft.v1.OverrideKey
-	1,  // 59: lbd.raft.v1.OverrideCommand.origin:type_name -> lbd.raft.v1.Origin
-	35, // 60: lbd.raft.v1.PartCommand.time:type_name -> google.protobuf.Timestamp
-	44, // 61: lbd.raft.v1.StoredResource.resource:type_name -> lbd.v1.Resource
-	31, // 62: lbd.raft.v1.StoredResource.material:type_name -> lbd.raft.v1.CertificateMaterial
-	29, // 63: lbd.raft.v1.Before.resource:type_name -> lbd.raft.v1.StoredResource
-	29, // 64: lbd.raft.v1.SnapshotRecord.resource:type_name -> lbd.raft.v1.StoredResource
-	45, // 65: lbd.raft.v1.SnapshotRecord.revision:type_name -> lbd.v1.Revision
-	34, // 66: lbd.raft.v1.SnapshotRecord.request:type_name -> lbd.raft.v1.Request
-	27, // 67: lbd.raft.v1.SnapshotRecord.part:type_name -> lbd.raft.v1.PartCommand
-	30, // 68: lbd.raft.v1.SnapshotRecord.before:type_name -> lbd.raft.v1.Before
-	43, // 69: lbd.raft.v1.SnapshotRecord.override:type_name -> lbd.v1.Override
-	3,  // 70: lbd.raft.v1.SnapshotRecord.token:type_name -> lbd.raft.v1.StoredToken
-	5,  // 71: lbd.raft.v1.SnapshotRecord.authority:type_name -> lbd.raft.v1.Authority
-	22, // 72: lbd.raft.v1.SnapshotRecord.audit:type_name -> lbd.raft.v1.AuditEntry
-	37, // 73: lbd.raft.v1.SnapshotRecord.node:type_name -> lbd.v1.Node
-	11, // 74: lbd.raft.v1.SnapshotRecord.removed_node:type_name -> lbd.raft.v1.RemovedNode
-	13, // 75: lbd.raft.v1.SnapshotRecord.join_token:type_name -> lbd.raft.v1.StoredJoinToken
-	14, // 76: lbd.raft.v1.SnapshotRecord.pending_join:type_name -> lbd.raft.v1.PendingJoin
-	17, // 77: lbd.raft.v1.SnapshotRecord.cluster:type_name -> lbd.raft.v1.ClusterRecord
-	46, // 78: lbd.raft.v1.Request.changes:type_name -> lbd.v1.Change
-	79, // [79:79] is the sub-list for method output_type
-	79, // [79:79] is the sub-list for method input_type
-	79, // [79:79] is the sub-list for extension type_name
-	79, // [79:79] is the sub-list for extension extendee
-	0,  // [0:79] is the sub-list for field type_name
+	6,  // 20: lbd.raft.v1.Authority.former:type_name -> lbd.raft.v1.FormerAuthority
+	36, // 21: lbd.raft.v1.NodeCommand.time:type_name -> google.protobuf.Timestamp
+	1,  // 22: lbd.raft.v1.NodeCommand.origin:type_name -> lbd.raft.v1.Origin
+	8,  // 23: lbd.raft.v1.NodeCommand.join:type_name -> lbd.raft.v1.JoinNode
+	38, // 24: lbd.raft.v1.NodeCommand.update:type_name -> lbd.v1.Node
+	9,  // 25: lbd.raft.v1.NodeCommand.remove:type_name -> lbd.raft.v1.RemoveNode
+	10, // 26: lbd.raft.v1.NodeCommand.role:type_name -> lbd.raft.v1.SetNodeRole
+	11, // 27: lbd.raft.v1.NodeCommand.drain:type_name -> lbd.raft.v1.SetNodeDrain
+	38, // 28: lbd.raft.v1.JoinNode.node:type_name -> lbd.v1.Node
+	5,  // 29: lbd.raft.v1.RemoveNode.authority:type_name -> lbd.raft.v1.Authority
+	39, // 30: lbd.raft.v1.SetNodeRole.role:type_name -> lbd.v1.NodeRole
+	40, // 31: lbd.raft.v1.SetNodeDrain.drain:type_name -> lbd.v1.NodeDrain
+	36, // 32: lbd.raft.v1.RemovedNode.time:type_name -> google.protobuf.Timestamp
+	36, // 33: lbd.raft.v1.JoinTokenCommand.time:type_name -> google.protobuf.Timestamp
+	1,  // 34: lbd.raft.v1.JoinTokenCommand.origin:type_name -> lbd.raft.v1.Origin
+	14, // 35: lbd.raft.v1.JoinTokenCommand.create:type_name -> lbd.raft.v1.StoredJoinToken
+	41, // 36: lbd.raft.v1.StoredJoinToken.token:type_name -> lbd.v1.JoinToken
+	42, // 37: lbd.raft.v1.PendingJoin.node:type_name -> lbd.v1.PendingNode
+	38, // 38: lbd.raft.v1.PendingJoin.as:type_name -> lbd.v1.Node
+	36, // 39: lbd.raft.v1.GateCommand.time:type_name -> google.protobuf.Timestamp
+	36, // 40: lbd.raft.v1.EpochCommand.time:type_name -> google.protobuf.Timestamp
+	1,  // 41: lbd.raft.v1.EpochCommand.origin:type_name -> lbd.raft.v1.Origin
+	5,  // 42: lbd.raft.v1.EpochCommand.authority:type_name -> lbd.raft.v1.Authority
+	36, // 43: lbd.raft.v1.ResealCommand.time:type_name -> google.protobuf.Timestamp
+	20, // 44: lbd.raft.v1.ResealCommand.seals:type_name -> lbd.raft.v1.Reseal
+	1,  // 45: lbd.raft.v1.ResealCommand.origin:type_name -> lbd.raft.v1.Origin
+	36, // 46: lbd.raft.v1.PurgeCommand.time:type_name -> google.protobuf.Timestamp
+	1,  // 47: lbd.raft.v1.PurgeCommand.origin:type_name -> lbd.raft.v1.Origin
+	36, // 48: lbd.raft.v1.RestoreCommand.time:type_name -> google.protobuf.Timestamp
+	30, // 49: lbd.raft.v1.RestoreCommand.resources:type_name -> lbd.raft.v1.StoredResource
+	3,  // 50: lbd.raft.v1.RestoreCommand.tokens:type_name -> lbd.raft.v1.StoredToken
+	1,  // 51: lbd.raft.v1.RestoreCommand.origin:type_name -> lbd.raft.v1.Origin
+	43, // 52: lbd.raft.v1.AuditEntry.entry:type_name -> lbd.v1.ListAuditResponse
+	36, // 53: lbd.raft.v1.ChangeCommand.time:type_name -> google.protobuf.Timestamp
+	30, // 54: lbd.raft.v1.ChangeCommand.upserts:type_name -> lbd.raft.v1.StoredResource
+	25, // 55: lbd.raft.v1.ChangeCommand.if_etags:type_name -> lbd.raft.v1.Precondition
+	1,  // 56: lbd.raft.v1.ChangeCommand.origin:type_name -> lbd.raft.v1.Origin
+	36, // 57: lbd.raft.v1.OverrideCommand.time:type_name -> google.protobuf.Timestamp
+	44, // 58: lbd.raft.v1.OverrideCommand.sets:type_name -> lbd.v1.Override
+	27, // 59: lbd.raft.v1.OverrideCommand.clears:type_name -> lbd.raft.v1.OverrideKey
+	1,  // 60: lbd.raft.v1.OverrideCommand.origin:type_name -> lbd.raft.v1.Origin
+	36, // 61: lbd.raft.v1.PartCommand.time:type_name -> google.protobuf.Timestamp
+	45, // 62: lbd.raft.v1.StoredResource.resource:type_name -> lbd.v1.Resource
+	32, // 63: lbd.raft.v1.StoredResource.material:type_name -> lbd.raft.v1.CertificateMaterial
+	30, // 64: lbd.raft.v1.Before.resource:type_name -> lbd.raft.v1.StoredResource
+	30, // 65: lbd.raft.v1.SnapshotRecord.resource:type_name -> lbd.raft.v1.StoredResource
+	46, // 66: lbd.raft.v1.SnapshotRecord.revision:type_name -> lbd.v1.Revision
+	35, // 67: lbd.raft.v1.SnapshotRecord.request:type_name -> lbd.raft.v1.Request
+	28, // 68: lbd.raft.v1.SnapshotRecord.part:type_name -> lbd.raft.v1.PartCommand
+	31, // 69: lbd.raft.v1.SnapshotRecord.before:type_name -> lbd.raft.v1.Before
+	44, // 70: lbd.raft.v1.SnapshotRecord.override:type_name -> lbd.v1.Override
+	3,  // 71: lbd.raft.v1.SnapshotRecord.token:type_name -> lbd.raft.v1.StoredToken
+	5,  // 72: lbd.raft.v1.SnapshotRecord.authority:type_name -> lbd.raft.v1.Authority
+	23, // 73: lbd.raft.v1.SnapshotRecord.audit:type_name -> lbd.raft.v1.AuditEntry
+	38, // 74: lbd.raft.v1.SnapshotRecord.node:type_name -> lbd.v1.Node
+	12, // 75: lbd.raft.v1.SnapshotRecord.removed_node:type_name -> lbd.raft.v1.RemovedNode
+	14, // 76: lbd.raft.v1.SnapshotRecord.join_token:type_name -> lbd.raft.v1.StoredJoinToken
+	15, // 77: lbd.raft.v1.SnapshotRecord.pending_join:type_name -> lbd.raft.v1.PendingJoin
+	18, // 78: lbd.raft.v1.SnapshotRecord.cluster:type_name -> lbd.raft.v1.ClusterRecord
+	47, // 79: lbd.raft.v1.Request.changes:type_name -> lbd.v1.Change
+	80, // [80:80] is the sub-list for method output_type
+	80, // [80:80] is the sub-list for method input_type
+	80, // [80:80] is the sub-list for extension type_name
+	80, // [80:80] is the sub-list for extension extendee
+	0,  // [0:80] is the sub-list for field type_name
 }
 
 func init() { file_lbd_raft_v1_raft_proto_init() }
@@ -3427,15 +3477,15 @@ func file_lbd_raft_v1_raft_proto_init() {
 		(*Command_Gate)(nil),
 		(*Command_Epoch)(nil),
 	}
-	file_lbd_raft_v1_raft_proto_msgTypes[6].OneofWrappers = []any{
+	file_lbd_raft_v1_raft_proto_msgTypes[7].OneofWrappers = []any{
 		(*NodeCommand_Join)(nil),
 		(*NodeCommand_Update)(nil),
 		(*NodeCommand_Remove)(nil),
 		(*NodeCommand_Role)(nil),
 		(*NodeCommand_Drain)(nil),
 	}
-	file_lbd_raft_v1_raft_proto_msgTypes[23].OneofWrappers = []any{}
-	file_lbd_raft_v1_raft_proto_msgTypes[33].OneofWrappers = []any{
+	file_lbd_raft_v1_raft_proto_msgTypes[24].OneofWrappers = []any{}
+	file_lbd_raft_v1_raft_proto_msgTypes[34].OneofWrappers = []any{
 		(*SnapshotRecord_Resource)(nil),
 		(*SnapshotRecord_Revision)(nil),
 		(*SnapshotRecord_Request)(nil),
@@ -3457,7 +3507,7 @@ func file_lbd_raft_v1_raft_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_lbd_raft_v1_raft_proto_rawDesc), len(file_lbd_raft_v1_raft_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   35,
+			NumMessages:   36,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
