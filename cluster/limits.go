@@ -19,6 +19,8 @@ const (
 	// A node gets its vote when it has been within caughtUpEntries of the leader for caughtUpFor.
 	caughtUpEntries = 64
 	caughtUpFor     = time.Second
+	// reportsFor is how many of the keeper's intervals a new leader gives the others to report: they do so when they hear of it.
+	reportsFor = 2
 	// reportsMax bounds the nodes whose reports are kept: far more than a cluster has.
 	reportsMax = 256
 	// digestsMax is how many of the newest states are kept to be compared; they share what did not change.

@@ -112,6 +112,15 @@ func (n *Node) AwaitMembers(ctx context.Context, wanted func([]Member) bool) err
 	}
 }
 
+// AwaitReports waits, on a node that has led only since a moment ago, until every member has reported to it or has had the time to: before that it takes those for
+// out of contact that are not. Errors as AwaitMembers's.
+func (n *Node) AwaitReports(ctx context.Context) error {
+	return n.AwaitMembers(ctx, func(members []Member) bool {
+		silent := slices.ContainsFunc(members, func(m Member) bool { return !m.Live })
+		return !silent || time.Since(n.began) >= time.Duration(n.led.Load())+reportsFor*n.config.Timing.Keeper
+	})
+}
+
 // reports are what nodes have told this one, while it led.
 type reports struct {
 	moved atomic.Pointer[chan struct{}] // closed and replaced when something has changed that the keeper goes by

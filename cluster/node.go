@@ -75,6 +75,7 @@ type Node struct {
 	fresh    atomic.Int64 // when the state was known to have everything, since began; 0: never
 	served   atomic.Pointer[func() int64]
 	reports  reports
+	led      atomic.Int64 // when this node began to lead last, since began
 	worries  worries
 	observed chan raft.Observation // a change of the leader
 	said     announcement

@@ -301,6 +301,7 @@ func (n *Node) watchLeadership() {
 		select {
 		case leads := <-n.leading.notify:
 			n.reports.forget() // what was reported to a leader before
+			n.led.Store(int64(time.Since(n.began)))
 			n.leading.set(leads && n.barrier())
 			n.reports.tell()
 			if !leads {

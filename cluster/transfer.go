@@ -34,7 +34,10 @@ func (n *Node) TransferLeader(ctx context.Context, id string) error {
 	case <-ctx.Done():
 		err = ctx.Err()
 	}
-	if err != nil {
+	switch {
+	case errors.Is(err, raft.ErrLeadershipTransferInProgress):
+		return fmt.Errorf("%w: the leadership is being handed over already", ErrNoLeader)
+	case err != nil:
 		return fmt.Errorf("hand leadership over to node %s: %w", id, err)
 	}
 	for leader := n.Leader(); leader == "" || leader == n.id; leader = n.Leader() {

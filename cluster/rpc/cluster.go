@@ -25,6 +25,8 @@ type Membership interface {
 	Members() []cluster.Member
 	// AwaitMembers waits until raft has the members as wanted. It fails where this node does not lead.
 	AwaitMembers(ctx context.Context, wanted func([]cluster.Member) bool) error
+	// AwaitReports waits, on a node that leads since a moment ago, until the members have had the time to report to it.
+	AwaitReports(ctx context.Context) error
 	// Seated is whether raft counts a node in, by its id.
 	Seated(id string) bool
 	// TransferLeader makes a voter the leader, by its id; empty: the one that is furthest.
@@ -115,6 +117,9 @@ func (s *clusterService) TransferLeader(ctx context.Context, req *lbdv1.Transfer
 	if err := s.seated(); err != nil {
 		return nil, err
 	}
+	if err := s.seat.AwaitReports(ctx); err != nil {
+		return nil, err
+	}
 	id := ""
 	if req.GetNode() != "" {
 		n, err := s.member(req.GetNode())
@@ -148,8 +153,14 @@ func (s *clusterService) handOver(ctx context.Context, id string) error {
 	if !others {
 		return notAllowed(reasonPrecondition, "there is no other voter in contact that could lead")
 	}
-	if err := s.seat.TransferLeader(ctx, id); err != nil {
-		return fmt.Errorf("hand the leadership over: %w", err)
+	switch err := s.seat.TransferLeader(ctx, id); {
+	case err == nil:
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case errors.Is(err, cluster.ErrNoLeader) || errors.Is(err, cluster.ErrClosed):
+		return err
+	default:
+		return unavailable(reasonUnreached, "the leadership stays here: "+err.Error())
 	}
 	return until(ctx, handOverTimeout, func() bool {
 		leader := s.seat.Leader()
@@ -226,24 +237,44 @@ func (s *clusterService) SetNodeRole(ctx context.Context, req *lbdv1.SetNodeRole
 	if err := s.seated(); err != nil {
 		return nil, err
 	}
-	by, err := s.writer.take(ctx)
+	n, err := s.orderRole(ctx, req)
 	if err != nil {
 		return nil, err
 	}
-	defer s.writer.give()
-	n, err := s.member(req.GetNode())
-	if err != nil {
-		return nil, err
-	}
-	if err := s.setRole(ctx, by, n, req.GetRole(), req.GetRequestId()); err != nil {
+	if err := s.awaitRole(ctx, n, req.GetRole()); err != nil { // without the turn: a node that is slow to catch up keeps nobody from changing something
 		return nil, err
 	}
 	n, _ = s.store.State().Node(n.GetId())
 	return &lbdv1.SetNodeRoleResponse{Node: n}, nil
 }
 
-// setRole is SetNodeRole once the turn is taken. A request that was made before is waited for alone.
+// orderRole is the part of SetNodeRole that takes the turn.
+func (s *clusterService) orderRole(ctx context.Context, req *lbdv1.SetNodeRoleRequest) (*lbdv1.Node, error) {
+	by, err := s.writer.take(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer s.writer.give()
+	if err := s.seat.AwaitReports(ctx); err != nil {
+		return nil, err
+	}
+	n, err := s.member(req.GetNode())
+	if err != nil {
+		return nil, err
+	}
+	return n, s.putRole(ctx, by, n, req.GetRole(), req.GetRequestId())
+}
+
+// setRole is SetNodeRole once the turn is taken.
 func (s *clusterService) setRole(ctx context.Context, by Caller, n *lbdv1.Node, role lbdv1.NodeRole, request string) error {
+	if err := s.putRole(ctx, by, n, role, request); err != nil {
+		return err
+	}
+	return s.awaitRole(ctx, n, role)
+}
+
+// putRole takes a role into the log. A request that was made before is not judged again.
+func (s *clusterService) putRole(ctx context.Context, by Caller, n *lbdv1.Node, role lbdv1.NodeRole, request string) error {
 	votes := role == lbdv1.NodeRole_NODE_ROLE_VOTER
 	if !s.store.State().HasRequest(request) {
 		if err := s.checkRole(ctx, n, votes); err != nil {
@@ -251,9 +282,13 @@ func (s *clusterService) setRole(ctx context.Context, by Caller, n *lbdv1.Node, 
 		}
 	}
 	cmd := &raftv1.NodeCommand{Change: &raftv1.NodeCommand_Role{Role: &raftv1.SetNodeRole{Id: n.GetId(), Role: role}}}
-	if _, err := s.proposeNode(ctx, by, request, cmd); err != nil {
-		return err
-	}
+	_, err := s.proposeNode(ctx, by, request, cmd)
+	return err
+}
+
+// awaitRole waits until raft has a node's role.
+func (s *clusterService) awaitRole(ctx context.Context, n *lbdv1.Node, role lbdv1.NodeRole) error {
+	votes := role == lbdv1.NodeRole_NODE_ROLE_VOTER
 	err := s.seat.AwaitMembers(ctx, func(members []cluster.Member) bool {
 		return !slices.ContainsFunc(members, func(m cluster.Member) bool { return m.Node.GetId() == n.GetId() && m.Voter != votes })
 	})

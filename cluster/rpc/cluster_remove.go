@@ -1,10 +1,12 @@
 package rpc
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"lbd/cluster"
 	"lbd/cluster/state"
@@ -30,7 +32,15 @@ func (s *clusterService) RemoveNode(ctx context.Context, req *lbdv1.RemoveNodeRe
 		return nil, err
 	}
 	defer s.writer.give()
+	if err := s.seat.AwaitReports(ctx); err != nil {
+		return nil, err
+	}
 	return s.remove(ctx, by, req)
+}
+
+// awaitGone waits until raft counts a node no more.
+func (s *clusterService) awaitGone(ctx context.Context, id string) error {
+	return s.seat.AwaitMembers(ctx, func([]cluster.Member) bool { return !s.seat.Seated(id) })
 }
 
 // remove is RemoveNode once the turn is taken.
@@ -52,8 +62,7 @@ func (s *clusterService) remove(ctx context.Context, by Caller, req *lbdv1.Remov
 	if err := s.sealAll(ctx, by, "everything sealed anew, as node "+out.GetNode().GetName()+" was removed"); err != nil {
 		return nil, err
 	}
-	id := out.GetNode().GetId()
-	if err := s.seat.AwaitMembers(ctx, func([]cluster.Member) bool { return !s.seat.Seated(id) }); err != nil {
+	if err := s.awaitGone(ctx, out.GetNode().GetId()); err != nil {
 		return nil, err
 	}
 	current = s.store.State()
@@ -70,7 +79,7 @@ func (s *clusterService) takeOut(ctx context.Context, by Caller, n *lbdv1.Node, 
 	if len(slices.Collect(s.store.State().Nodes())) == 1 {
 		return nil, notAllowed(reasonPrecondition, "node `%s` is the only one: stop it instead", n.GetName())
 	}
-	if err := s.checkLoss(n); err != nil {
+	if err := s.checkRemoval(by, n, req); err != nil {
 		return nil, err
 	}
 	if err := s.giveWay(ctx, n); err != nil {
@@ -92,6 +101,39 @@ func (s *clusterService) takeOut(ctx context.Context, by Caller, n *lbdv1.Node, 
 		s.unstage(ctx, []string{n.GetId()}, key)
 	}
 	return unreached, err
+}
+
+// checkRemoval refuses what the cluster could not bear, before anything is done: the leader would hand over first.
+func (s *clusterService) checkRemoval(by Caller, n *lbdv1.Node, req *lbdv1.RemoveNodeRequest) error {
+	asked := cmp.Or(by.Via, s.node) // which node the caller talks to
+	if req.GetCompromised() && asked == n.GetName() {
+		return notAllowed(reasonPrecondition, "node `%s` is the one that you talk to: call one whose keys are not in wrong hands (--endpoints)", n.GetName())
+	}
+	if err := s.checkLoss(n); err != nil {
+		return err
+	}
+	return s.checkReach(n, req.GetForce())
+}
+
+// checkReach refuses, without force, what would leave nobody who takes traffic, or somebody who does not hear of the removal.
+func (s *clusterService) checkReach(n *lbdv1.Node, force bool) error {
+	if force {
+		return nil
+	}
+	var silent []string
+	for _, m := range s.seat.Members() {
+		if !m.Live && m.Node.GetId() != n.GetId() {
+			silent = append(silent, m.Node.GetName())
+		}
+	}
+	if len(silent) > 0 {
+		return notAllowed(reasonUnreached, "the new sealing key has not come to %s (out of contact): bring that back first, or use force: it fetches the key when it is back", strings.Join(silent, ", "))
+	}
+	serves := n.GetDrain() == nil && s.seatOf(n.GetId()).Live
+	if serves && !s.othersServe(n.GetId()) {
+		return notAllowed(reasonLastNode, "node `%s` is the last one in contact that takes traffic: undrain or bring back another one first, or say that it is meant, with --force", n.GetName())
+	}
+	return nil
 }
 
 // nextAuthority is one that can take the present one's place, its key sealed under a sealing key that is staged. The present one's pin goes on
@@ -118,6 +160,9 @@ func (s *clusterService) ReplaceNode(ctx context.Context, req *lbdv1.ReplaceNode
 		return nil, err
 	}
 	defer s.writer.give()
+	if err := s.seat.AwaitReports(ctx); err != nil {
+		return nil, err
+	}
 	next, err := s.member(req.GetNew())
 	if err != nil {
 		return nil, err
@@ -125,6 +170,9 @@ func (s *clusterService) ReplaceNode(ctx context.Context, req *lbdv1.ReplaceNode
 	if old, err := s.member(req.GetOld()); err == nil {
 		if old.GetId() == next.GetId() {
 			return nil, invalidField("new", "is node `%s` itself", old.GetName())
+		}
+		if err := s.checkReach(old, req.GetForce()); err != nil {
+			return nil, err
 		}
 		if err := s.swapVotes(ctx, by, old, next); err != nil {
 			return nil, err

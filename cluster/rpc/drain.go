@@ -16,6 +16,11 @@ func (s *clusterService) DrainNode(ctx context.Context, req *lbdv1.DrainNodeRequ
 		return nil, err
 	}
 	defer s.writer.give()
+	if s.seat != nil {
+		if err := s.seat.AwaitReports(ctx); err != nil {
+			return nil, err
+		}
+	}
 	n, err := s.member(req.GetNode())
 	if err != nil {
 		return nil, err

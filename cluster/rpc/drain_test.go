@@ -1,6 +1,7 @@
 package rpc
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -27,6 +28,8 @@ func (s *membersSeat) Members() (all []cluster.Member) {
 	}
 	return all
 }
+
+func (s *membersSeat) AwaitReports(context.Context) error { return nil }
 
 // TestDrainNode: nobody drains the last node that takes traffic by mistake, and who drained one, and why, is kept.
 func TestDrainNode(t *testing.T) {
@@ -62,6 +65,10 @@ func TestDrainNode(t *testing.T) {
 	}
 	if err := drain("n0000000000000001", false); err != nil { // once more, and by its id
 		t.Error(err)
+	}
+	answer, err = s.DrainNode(ctx, &lbdv1.DrainNodeRequest{Node: "edge-1", Reason: "disk"})
+	if d := answer.GetNode().GetDrain(); err != nil || d.GetReason() != "disk" || !d.GetTime().AsTime().Equal(now) {
+		t.Errorf("with another reason: %v, %v", answer, err)
 	}
 	seat.away["edge-3"] = true
 	if f := failureOf(t, drain("edge-2", false)); f.code != codes.FailedPrecondition || !strings.Contains(f.message, "--force") {

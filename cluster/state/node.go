@@ -255,7 +255,8 @@ func (s *State) drainNode(e *edit, cmd *raftv1.NodeCommand, change *raftv1.SetNo
 	if !ok {
 		return "", "", s.noNode(change.GetId())
 	}
-	if (before.GetDrain() == nil) == (change.GetDrain() == nil) {
+	reason := change.GetDrain().GetReason()
+	if (before.GetDrain() == nil) == (change.GetDrain() == nil) && (reason == "" || reason == before.GetDrain().GetReason()) {
 		return before.GetId(), "", nil
 	}
 	n := proto.CloneOf(before)
@@ -264,13 +265,16 @@ func (s *State) drainNode(e *edit, cmd *raftv1.NodeCommand, change *raftv1.SetNo
 		return n.GetId(), "node " + n.GetName() + " takes traffic again", nil
 	}
 	c := &checker{base: s, next: s}
-	c.checkText("reason", change.GetDrain().GetReason(), messageBytesMax)
+	c.checkText("reason", reason, messageBytesMax)
 	if hasError(c.violations) {
 		return "", "", &InvalidError{c.violations}
 	}
-	n.Drain = &lbdv1.NodeDrain{Author: cmd.GetAuthor(), Reason: change.GetDrain().GetReason(), Time: cmd.GetTime()}
+	n.Drain = &lbdv1.NodeDrain{Author: cmd.GetAuthor(), Reason: reason, Time: cmd.GetTime()}
+	if d := before.GetDrain(); d != nil { // another reason for what is so already
+		n.Drain.Time = d.GetTime()
+	}
 	e.put(nodeKey(n.GetId()), n)
-	if reason := n.GetDrain().GetReason(); reason != "" {
+	if reason != "" {
 		return n.GetId(), "node " + n.GetName() + " drained: " + reason, nil
 	}
 	return n.GetId(), "node " + n.GetName() + " drained", nil
