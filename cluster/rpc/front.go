@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -150,12 +151,8 @@ func (p *Port) take(conn *portConn) {
 // takeCaller hands a connection over to the server. Of a node it ends with the node's membership, like raft's.
 func (p *Port) takeCaller(ctx context.Context, known *callerConn) error {
 	if chain := known.state.PeerCertificates; p.Peers != nil && len(chain) > 0 && claimsNode(chain[0]) {
-		if n, err := p.Peers.verifyAsking(ctx, chain[0]); err == nil {
-			tracked, err := p.Peers.track(known.Conn, n.GetId(), n.GetKey())
-			if err != nil {
-				return err
-			}
-			known.Conn = tracked
+		if err := p.trackNode(ctx, known, chain[0]); err != nil {
+			return err
 		}
 	}
 	select {
@@ -165,6 +162,23 @@ func (p *Port) takeCaller(ctx context.Context, known *callerConn) error {
 		_ = known.Close()
 		return ctx.Err()
 	}
+}
+
+// trackNode has a connection end with the membership of the node that has made it.
+func (p *Port) trackNode(ctx context.Context, known *callerConn, leaf *x509.Certificate) error {
+	n, err := p.Peers.verifyAsking(ctx, leaf)
+	if err != nil { // it may be one yet
+		if tracked := p.Peers.trackClaimed(known.Conn, leaf); tracked != nil {
+			known.Conn = tracked
+		}
+		return nil
+	}
+	tracked, err := p.Peers.track(known.Conn, n.GetId(), n.GetKey())
+	if err != nil {
+		return err
+	}
+	known.Conn = tracked
+	return nil
 }
 
 // takeRaft hands the connection of a member over to the seat.

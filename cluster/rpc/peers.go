@@ -3,6 +3,7 @@ package rpc
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"io"
 	"log/slog"
@@ -126,7 +127,7 @@ func (p *Peers) endRemoved() {
 	var gone []io.Closer
 	p.mu.Lock()
 	for c := range p.open {
-		if !p.admits(c.id, c.key) {
+		if p.endedLocked(c) {
 			gone = append(gone, c)
 		}
 	}
@@ -145,6 +146,17 @@ func (p *Peers) endRemoved() {
 	for _, c := range gone {
 		_ = c.Close()
 	}
+}
+
+// endedLocked tells whether a connection's node was a member and is none. One that is none yet may become one: its connection is a member's from
+// then on.
+func (p *Peers) endedLocked(c *peerConn) bool {
+	if p.admits(c.id, c.key) {
+		c.member = true
+		return false
+	}
+	r, removed := p.seat.State().RemovedNode(c.id)
+	return c.member || removed && r.GetKey() == c.key
 }
 
 // Accept returns the connections of members' raft.
@@ -264,16 +276,17 @@ func (p *Peers) Close() error {
 	return nil
 }
 
-// peerConn is a connection to or from another node, as long as that is a member.
+// peerConn is a connection to or from another node, as long as that is a member, or from one that is none yet.
 type peerConn struct {
 	net.Conn
 	id, key string
 	peers   *Peers
+	member  bool // has been; the lock of peers is for it
 }
 
 // track keeps a connection in the list of those that end with their node's membership. A nil error: it is in.
 func (p *Peers) track(conn net.Conn, id, key string) (*peerConn, error) {
-	c := &peerConn{Conn: conn, id: id, key: key, peers: p}
+	c := &peerConn{Conn: conn, id: id, key: key, peers: p, member: true}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
@@ -285,6 +298,23 @@ func (p *Peers) track(conn net.Conn, id, key string) (*peerConn, error) {
 	p.open[c] = struct{}{}
 	p.sources[id] = sourceNetwork(conn.RemoteAddr().String())
 	return c, nil
+}
+
+// trackClaimed keeps the connection of who shows a node's certificate in that list, too, where this node does not know it: what it begins on the
+// connection once it is a member must not outlive that. nil: it is no node's, or of one that was removed, which may only be told so.
+func (p *Peers) trackClaimed(conn net.Conn, leaf *x509.Certificate) *peerConn {
+	who, err := readIdentity(leaf)
+	if err != nil {
+		return nil
+	}
+	c := &peerConn{Conn: conn, id: who.id, key: who.key, peers: p}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed || p.seat == nil || p.endedLocked(c) {
+		return nil
+	}
+	p.open[c] = struct{}{}
+	return c
 }
 
 // Node is the id of the node at the other end.

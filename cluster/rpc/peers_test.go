@@ -15,6 +15,11 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"lbd/cluster"
@@ -379,5 +384,71 @@ func (f *flood) shake(ctx context.Context, address, alpn string, shown *tls.Cert
 	if secure.HandshakeContext(limited) == nil {
 		_ = secure.SetReadDeadline(time.Now().Add(time.Second))
 		_, _ = secure.Read(make([]byte, 1))
+	}
+}
+
+// dialCounting is a connection with a node's certificate, and how often it had to be made.
+func (n *nodeRig) dialCounting(shown *tls.Certificate) (*grpc.ClientConn, *atomic.Int64) {
+	made := new(atomic.Int64)
+	return n.asNode(shown, grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
+		made.Add(1)
+		return new(net.Dialer).DialContext(ctx, "tcp", address)
+	})), made
+}
+
+// What a node has begun on a connection from before it was known ends with its membership, too, and so does what it passes on for others.
+func TestConnectionFromBeforeTheMembership(t *testing.T) {
+	c := newNodes(t, 2)
+	n := c.nodes[0]
+	newer := nodeCertificate(t, nodeID(3), nil)
+	conn, made := n.dialCounting(newer)
+	if _, err := raftv1.NewPeerServiceClient(conn).GetMembers(n.ctx(), &raftv1.GetMembersRequest{}); failureOf(t, err).code != codes.Unauthenticated {
+		t.Fatalf("a node that is none yet: %v", err)
+	}
+	if _, err := c.apply(n.id, joins(nodeID(3), "edge-3", "127.0.0.1:1", newer)); err != nil {
+		t.Fatal(err)
+	}
+	ctx := metadata.AppendToOutgoingContext(n.ctx(), headerSource, "unix", headerUser, "0", headerRole, "4")
+	stream, err := lbdv1.NewConfigServiceClient(conn).Watch(ctx, &lbdv1.WatchRequest{Kind: "pools"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.mustApply(owner("web"), web()...)
+	n.mustTell(stream, "create shop of web at 1")
+	if made.Load() != 1 {
+		t.Fatalf("the connection was made %d times: this test tests nothing", made.Load())
+	}
+	if _, err := c.apply(n.id, removes(nodeID(3), n.shown)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := stream.Recv(); status.Code(err) != codes.Unavailable {
+		t.Errorf("its stream ended with %v", err)
+	}
+}
+
+// Also where this node hears of the joining and of the removal at once.
+func TestConnectionFromBeforeAShortMembership(t *testing.T) {
+	c := newNodes(t, 2)
+	c.hold()
+	lagging := c.nodes[1]
+	newer := nodeCertificate(t, nodeID(3), nil)
+	conn, made := lagging.dialCounting(newer)
+	stream, err := healthpb.NewHealthClient(conn).Watch(lagging.ctx(), &healthpb.HealthCheckRequest{}) // which is open to all
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := stream.Recv(); err != nil {
+		t.Fatal(err)
+	}
+	for _, cmd := range []*raftv1.Command{joins(nodeID(3), "edge-3", "127.0.0.1:1", newer), removes(nodeID(3), lagging.shown)} {
+		if _, err := c.apply(nodeID(1), cmd); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := lagging.seat.WaitApplied(t.Context(), c.index); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := stream.Recv(); status.Code(err) != codes.Unavailable || made.Load() != 1 {
+		t.Errorf("its stream ended with %v, after %d connections", err, made.Load())
 	}
 }
