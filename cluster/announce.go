@@ -40,7 +40,7 @@ func (n *Node) announce(ctx context.Context) {
 		return
 	}
 	err := n.say(ctx, st, said, ok)
-	if err == nil || errors.Is(err, ErrNoLeader) || errors.Is(err, ErrOutcomeUnknown) || errors.Is(err, ErrClosed) || ctx.Err() != nil {
+	if err == nil || errors.Is(err, ErrCopied) || errors.Is(err, ErrNoLeader) || errors.Is(err, ErrOutcomeUnknown) || errors.Is(err, ErrClosed) || ctx.Err() != nil {
 		n.toldBy(err)
 		return
 	}
@@ -91,7 +91,7 @@ func (n *Node) sayToAll(ctx context.Context, st *state.State, said *lbdv1.Node) 
 		limited, cancel := context.WithTimeout(ctx, sayTimeout)
 		_, err := n.config.Network.ProposeNode(limited, other.GetId(), said)
 		cancel()
-		if err == nil || errors.Is(err, ErrRemoved) {
+		if err == nil || errors.Is(err, ErrRemoved) || errors.Is(err, ErrCopied) {
 			return err
 		}
 		n.logger.Debug("what this node says of itself was not taken", "by", other.GetName(), "error", err)

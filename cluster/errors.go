@@ -25,6 +25,8 @@ var (
 	ErrRemoved = errors.New("the node was removed from the cluster")
 	// ErrLeftBehind is ErrRemoved of a node that the cluster has left behind with a new epoch. It holds whatever other nodes of the old one say.
 	ErrLeftBehind = fmt.Errorf("%w, which has begun anew without it", ErrRemoved)
+	// ErrCopied: the node that asks runs a copy of a data directory whose node runs elsewhere.
+	ErrCopied = errors.New("the data directory is a copy: its node runs elsewhere")
 	// ErrPast: what was asked for is too long ago.
 	ErrPast = errors.New("that is too long ago")
 	// ErrGate: nothing was stored: not every node's build could read it. The text says whose.

@@ -87,6 +87,8 @@ type Node struct {
 	incoming  chan net.Conn // the others' connections, for whichever raft runs
 	removed   chan struct{} // closed by leave
 	left      sync.Once
+	copied    chan struct{} // closed by giveUp
+	doubled   sync.Once
 
 	life     context.Context // ends when Close begins
 	end      context.CancelFunc

@@ -48,6 +48,7 @@ func newNode(config Config) *Node {
 		observed: make(chan raft.Observation, 1),
 		incoming: make(chan net.Conn),
 		removed:  make(chan struct{}),
+		copied:   make(chan struct{}),
 	}
 	n.life, n.end = context.WithCancel(context.Background())
 	n.closing = n.life.Done()

@@ -21,7 +21,11 @@ func (n *Node) pulse() {
 	for {
 		alone := false
 		n.within(func(ctx context.Context) {
-			alone = errors.Is(n.barrierOnce(ctx), ErrNoLeader) && n.Leader() == ""
+			err := n.barrierOnce(ctx)
+			if errors.Is(err, ErrCopied) {
+				n.toldBy(err)
+			}
+			alone = errors.Is(err, ErrNoLeader) && n.Leader() == ""
 		})
 		if alone {
 			n.within(n.askAnybody)
@@ -102,6 +106,8 @@ func (n *Node) toldBy(err error) {
 	case errors.Is(err, ErrLeftBehind):
 		n.leave("the cluster has begun anew without it, as another node says")
 		n.retire()
+	case errors.Is(err, ErrCopied):
+		n.giveUp(err)
 	case errors.Is(err, ErrRemoved):
 		n.leave("told by another node")
 	}
@@ -157,6 +163,18 @@ func (n *Node) leave(why string) {
 		close(n.removed)
 	})
 }
+
+// giveUp ends raft of a node that runs elsewhere, too.
+func (n *Node) giveUp(why error) {
+	n.doubled.Do(func() {
+		n.logger.Error("this node's data directory is a copy, and the other one runs", "node", n.config.Node, "id", n.id, "reason", why)
+		close(n.copied)
+	})
+	n.retire()
+}
+
+// Copied is closed once the node knows that the node of its data directory runs elsewhere: it takes no part any more.
+func (n *Node) Copied() <-chan struct{} { return n.copied }
 
 // Removed is closed once the node knows that it is no member of the cluster any more: its state says so, or a member told it.
 func (n *Node) Removed() <-chan struct{} { return n.removed }

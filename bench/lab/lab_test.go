@@ -220,7 +220,8 @@ func TestChangesAndMortalBackend(t *testing.T) {
 	if r.Error != "" || r.failures() != 0 || r.completed() == 0 {
 		t.Fatalf("%+v", r)
 	}
-	if r.Changes == 0 || r.Changes != made || r.ChangeTime.Median != 0.005 || len(r.QuietP99) != quietWindows || r.p99ToQuiet() <= 0 {
+	if r.Changes == 0 || made-r.Changes < 0 || made-r.Changes > 1 || // one may be under way at the end
+		r.ChangeTime.Median != 0.005 || len(r.QuietP99) != quietWindows || r.p99ToQuiet() <= 0 {
 		t.Errorf("%d changes of %d, %+v, quiet %v", r.Changes, made, r.ChangeTime, r.QuietP99)
 	}
 }

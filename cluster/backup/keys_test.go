@@ -106,7 +106,11 @@ func TestWhatKeysAreNotEncryptedFor(t *testing.T) {
 			t.Errorf("%q, %q: %v", test.recipients, test.passphrase, err)
 		}
 	}
-	if CheckRecipient(mine) != nil || CheckRecipient(mine[:len(mine)-1]+"x") == nil {
+	last := "q" // of the alphabet of bech32, and another one than there is
+	if strings.HasSuffix(mine, last) {
+		last = "p"
+	}
+	if CheckRecipient(mine) != nil || CheckRecipient(mine[:len(mine)-1]+last) == nil {
 		t.Error("CheckRecipient is wrong")
 	}
 }

@@ -39,6 +39,8 @@ const (
 	reasonRemoved = "NODE_REMOVED"
 	// reasonLeftBehind: likewise, since the cluster has begun anew without it.
 	reasonLeftBehind = "NODE_LEFT_BEHIND"
+	// reasonCopied: the node that calls has another one's data directory, which runs, too.
+	reasonCopied = "NODE_COPIED"
 	// reasonStale: this node has been without a leader for so long that it takes only what needs no cluster: its socket.
 	reasonStale = "STALE"
 	// reasonUnreached: another node does not answer.
@@ -280,6 +282,8 @@ func statusOf(err error) error {
 		return notFound("revisions", "%s", err)
 	case errors.Is(err, cluster.ErrRemoved):
 		return errRemovedNode(err)
+	case errors.Is(err, cluster.ErrCopied):
+		return permissionDenied(reasonCopied, "%v", err)
 	case errors.Is(err, cluster.ErrGate):
 		return notAllowed(reasonPrecondition, "%v", err)
 	case errors.Is(err, cluster.ErrNoLeader):

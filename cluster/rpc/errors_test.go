@@ -85,6 +85,7 @@ func TestEveryReasonIsFurnished(t *testing.T) {
 		reasonOlderCertificate:        notAllowed(reasonOlderCertificate, "too old"),
 		reasonNoLeader:                cluster.ErrNoLeader,
 		reasonRemoved:                 cluster.ErrRemoved,
+		reasonCopied:                  cluster.ErrCopied,
 		reasonLeftBehind:              cluster.ErrLeftBehind,
 		reasonPast:                    cluster.ErrPast,
 		reasonStale:                   unavailable(reasonStale, "no leader for long"),

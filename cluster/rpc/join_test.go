@@ -343,7 +343,7 @@ type fakeAuthorities struct{}
 func (fakeAuthorities) Next(present *raftv1.Authority, keep bool, sealKey string) (*raftv1.Authority, string, error) {
 	next := &raftv1.Authority{Certificate: append([]byte("next "), present.GetCertificate()...), SealedKey: []byte("under " + sealKey)}
 	if keep {
-		next.Former = []*raftv1.FormerAuthority{{CrossCertificate: []byte("cross"), Certificate: present.GetCertificate()}}
+		next.Former = append([]*raftv1.FormerAuthority{{CrossCertificate: []byte("cross"), Certificate: present.GetCertificate()}}, present.GetFormer()...)
 	}
 	return next, "", nil
 }
@@ -409,8 +409,15 @@ func TestRotateAuthority(t *testing.T) {
 		}
 		second = answer.GetAuthority()
 	}
+	for range state.FormerAuthoritiesMax - 1 {
+		answer, err := cluster.RotateAuthority(ctx, &lbdv1.RotateAuthorityRequest{})
+		if err != nil || answer.GetPreviousAuthority() != second {
+			t.Fatalf("%v, %v", answer, err)
+		}
+		second = answer.GetAuthority()
+	}
 	if _, err := cluster.RotateAuthority(ctx, &lbdv1.RotateAuthorityRequest{}); failureOf(t, err).reason != reasonPrecondition || !strings.Contains(err.Error(), "--retire") {
-		t.Errorf("a third one: %v", err)
+		t.Errorf("one too many: %v", err)
 	}
 	for range 2 {
 		if answer, err := cluster.RetireAuthority(ctx, &lbdv1.RetireAuthorityRequest{RequestId: "two"}); err != nil || answer.GetAuthority() != second {

@@ -213,6 +213,11 @@ const (
 	lookInterval    = 20 * time.Millisecond
 	// recoverTimeoutMax bounds a recovery, which writes the state once.
 	recoverTimeoutMax = time.Minute
+	// selfLookTimeout is how long a node that starts at another address than before looks whether it runs at that one; oldAddressTimeout is how long the
+	// others do, less than the node waits for their answer; copyKept is how long they go by it.
+	selfLookTimeout   = 2 * time.Second
+	oldAddressTimeout = 700 * time.Millisecond
+	copyKept          = 10 * time.Second
 	// electionWait is how long somebody may take to be elected before a cluster counts as without a leader: several times what an election takes.
 	// electionLook is how often that is looked at, and whoLeadsTimeout what the others have to answer.
 	electionWait    = 3 * time.Second

@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"context"
+	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -66,6 +67,8 @@ type Peers struct {
 	incoming chan net.Conn // of raft
 	done     sync.WaitGroup
 	learning learning
+	run      string // of this process
+	copies   copies
 	// moved is where members say that they are themselves, by id (movedTo): the state learns it from a leader, who may need their vote first.
 	moved sync.Map
 
@@ -86,7 +89,7 @@ func NewPeers(cfg PeersConfig) *Peers {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	p := &Peers{cfg: cfg, incoming: make(chan net.Conn), clients: map[string]*peerClient{}, open: map[*peerConn]struct{}{}, sources: map[string]netip.Prefix{}}
+	p := &Peers{cfg: cfg, run: rand.Text(), incoming: make(chan net.Conn), clients: map[string]*peerClient{}, open: map[*peerConn]struct{}{}, sources: map[string]netip.Prefix{}}
 	p.life, p.end = context.WithCancel(context.Background())
 	p.learning.init()
 	return p
@@ -110,7 +113,7 @@ func (p *Peers) seated() Seat {
 	return p.seat
 }
 
-// watch ends what belongs to nodes that were removed.
+// watch ends what belongs to nodes that were removed, or are elsewhere now.
 func (p *Peers) watch(seat Seat) {
 	for {
 		next := seat.Next() // before the state, so that no removal is missed
@@ -136,8 +139,8 @@ func (p *Peers) endRemoved() {
 			delete(p.sources, id)
 		}
 	}
-	for id, client := range p.clients {
-		if _, ok := p.memberOf(p.seat, id); !ok {
+	for id, client := range p.clients { // at another address there is another connection, also where the old one hangs
+		if n, ok := p.memberOf(p.seat, id); !ok || n.GetAddress() != client.address {
 			delete(p.clients, id)
 			gone = append(gone, client)
 		}
@@ -187,7 +190,7 @@ func (p *Peers) ReadIndex(ctx context.Context, leader string, report cluster.Rep
 	if err != nil {
 		return 0, err
 	}
-	answer, err := raftv1.NewPeerServiceClient(conn).ReadIndex(ctx, &raftv1.ReadIndexRequest{AppliedIndex: report.Applied, ServedRevision: report.Served})
+	answer, err := raftv1.NewPeerServiceClient(conn).ReadIndex(ctx, &raftv1.ReadIndexRequest{AppliedIndex: report.Applied, ServedRevision: report.Served, Run: p.run})
 	return answer.GetIndex(), p.Explain(err)
 }
 
@@ -197,7 +200,7 @@ func (p *Peers) ProposeNode(ctx context.Context, leader string, node *lbdv1.Node
 	if err != nil {
 		return 0, err
 	}
-	answer, err := raftv1.NewPeerServiceClient(conn).ProposeNode(ctx, &raftv1.ProposeNodeRequest{Node: node})
+	answer, err := raftv1.NewPeerServiceClient(conn).ProposeNode(ctx, &raftv1.ProposeNodeRequest{Node: node, Run: p.run})
 	return answer.GetIndex(), p.Explain(err)
 }
 
@@ -206,6 +209,8 @@ func (p *Peers) Explain(err error) error {
 	switch reasonOf(err) {
 	case reasonLeftBehind:
 		return errors.Join(cluster.ErrLeftBehind, err)
+	case reasonCopied:
+		return errors.Join(cluster.ErrCopied, err)
 	case reasonRemoved:
 		return errors.Join(cluster.ErrRemoved, err)
 	case reasonNoLeader:
@@ -244,13 +249,15 @@ func (p *Peers) client(id string) (*peerClient, error) {
 	if c := p.clients[id]; c != nil {
 		return c, nil
 	}
-	if _, ok := p.memberOf(p.seat, id); !ok {
+	n, ok := p.memberOf(p.seat, id)
+	if !ok {
 		return nil, notFound("nodes/"+id, "%s is no node of this cluster", id)
 	}
 	c, err := p.newClient(id)
 	if err != nil {
 		return nil, err
 	}
+	c.address = n.GetAddress()
 	p.clients[id] = c
 	return c, nil
 }

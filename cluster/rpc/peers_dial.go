@@ -152,9 +152,10 @@ func (p *Peers) verifyServer(chain []*x509.Certificate, node string) error {
 
 // peerClient is the gRPC connections to one member.
 type peerClient struct {
-	own    *grpc.ClientConn
-	relays [peerRelays]*grpc.ClientConn
-	turn   atomic.Uint32
+	address string // of the record when it was made
+	own     *grpc.ClientConn
+	relays  [peerRelays]*grpc.ClientConn
+	turn    atomic.Uint32
 }
 
 // relay is one of the connections for calls in somebody's name: each carries a bounded number at a time.

@@ -36,6 +36,9 @@ func (s *peerService) GetMembers(context.Context, *raftv1.GetMembersRequest) (*r
 	out := &raftv1.GetMembersResponse{AppliedIndex: s.seat.Applied(), Leader: s.seat.Leader()} // before the state, which may be newer
 	current := s.seat.State()
 	out.Epoch = current.Epoch()
+	if s.peers != nil {
+		out.Run = s.peers.run
+	}
 	for n := range current.Nodes() {
 		out.Members = append(out.Members, n)
 	}
@@ -50,6 +53,11 @@ func (s *peerService) ReadIndex(ctx context.Context, req *raftv1.ReadIndexReques
 	}
 	if s.seat == nil {
 		return nil, errAlone
+	}
+	if s.peers != nil {
+		if err := s.peers.checkRun(ctx, n, req.GetRun()); err != nil {
+			return nil, err
+		}
 	}
 	index, err := s.seat.AnswerReadIndex(ctx, cluster.Report{Node: n.GetId(), Applied: req.GetAppliedIndex(), Served: req.GetServedRevision()})
 	if err != nil {
@@ -83,6 +91,9 @@ func (s *peerService) ProposeNode(ctx context.Context, req *raftv1.ProposeNodeRe
 		return nil, permissionDenied(reasonRole, "node %s speaks for node %s: a node changes its own record alone", n.GetName(), clip(req.GetNode().GetId()))
 	}
 	if s.peers != nil {
+		if err := s.peers.checkMove(ctx, n, req.GetNode().GetAddress(), req.GetRun()); err != nil {
+			return nil, err
+		}
 		s.peers.moved.Store(n.GetId(), movedTo{n.GetAddress(), req.GetNode().GetAddress()})
 	}
 	index, err := s.seat.AcceptNode(ctx, req.GetNode())

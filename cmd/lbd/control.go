@@ -85,6 +85,19 @@ func (c *control) prepare(cfg config, seed *raftv1.JoinResponse, log *slog.Logge
 	return out, nil
 }
 
+// checkCopy refuses a copy of the data directory of a node that runs: it answers at the address of its record, which is not this process's. The control port
+// has to be silent still.
+func (c *control) checkCopy(ctx context.Context, cfg *config, node *cluster.Node) error {
+	recorded, ok := node.State().Node(node.ID())
+	if c.peers == nil || !ok || recorded.GetAddress() == "" || recorded.GetAddress() == cfg.address() {
+		return nil
+	}
+	if rpc.RunsAt(ctx, recorded.GetAddress(), nodeKeyPin(c.key)) {
+		return cfg.errCopied(" at " + recorded.GetAddress())
+	}
+	return nil
+}
+
 // ways are those to the other nodes, for this node's own questions; nil: there are none.
 func (c *control) ways() func(id string) (grpc.ClientConnInterface, error) {
 	if c.peers == nil {

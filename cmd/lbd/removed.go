@@ -34,6 +34,19 @@ func (p *process) removed() <-chan struct{} {
 	return p.seat.node.Removed()
 }
 
+// copied is closed when this node has learnt that its data directory is a copy of one whose node runs.
+func (p *process) copied() <-chan struct{} {
+	if p.seat == nil {
+		return nil
+	}
+	return p.seat.node.Copied()
+}
+
+// errCopied ends a process on a copy.
+func (c *config) errCopied(where string) error {
+	return fmt.Errorf("%s is a copy of the data directory of node %s, which runs%s: to add a node use `lbd join` with an empty --data-dir; to move the node here, stop it there first", c.dataDir, c.node, where)
+}
+
 // removedTold is how long a node that was removed goes on answering, so that whoever has called it to leave hears that it has.
 const removedTold = 2 * time.Second
 

@@ -60,6 +60,9 @@ func openSeat(ctx context.Context, cfg *config, sockets *inherited, log *slog.Lo
 	if err := cfg.checkMember(s.node, seed, log); err != nil {
 		return s, err
 	}
+	if err := s.control.checkCopy(ctx, cfg, s.node); err != nil {
+		return s, err
+	}
 	s.sealKeeper = newSealKeeper(s.node, s.keys, s.control.ways(), log)
 	s.control.begin(ctx, *cfg, s.node, s.keys, log)
 	err = startState(ctx, *cfg, seed == nil && !hasOthers(s.node.State()), s.node, s.keys)

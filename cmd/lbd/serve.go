@@ -114,7 +114,19 @@ func serve(ctx context.Context, cfg config) (err error) {
 	defer ignore()
 	stop()
 	a.leave(again, handedOver)
+	if !handedOver && isClosed(p.copied()) {
+		return p.cfg.errCopied("")
+	}
 	return nil
+}
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
 }
 
 // ready says that this process serves, to all who wait for it.
@@ -141,6 +153,8 @@ func (p *process) follow(ctx context.Context) (handedOver bool) {
 			return false
 		case <-p.removed():
 			p.forget(ctx)
+			return false
+		case <-p.copied():
 			return false
 		case h := <-p.door.knocked():
 			switch {

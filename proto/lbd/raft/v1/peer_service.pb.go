@@ -247,7 +247,9 @@ type GetMembersResponse struct {
 	Epoch        int64                  `protobuf:"varint,2,opt,name=epoch,proto3" json:"epoch,omitempty"`
 	AppliedIndex uint64                 `protobuf:"varint,3,opt,name=applied_index,json=appliedIndex,proto3" json:"applied_index,omitempty"`
 	// The id of the node that leads, as far as this one knows; empty: none.
-	Leader        string `protobuf:"bytes,4,opt,name=leader,proto3" json:"leader,omitempty"`
+	Leader string `protobuf:"bytes,4,opt,name=leader,proto3" json:"leader,omitempty"`
+	// Of the process that answers: random, another one with each start.
+	Run           string `protobuf:"bytes,5,opt,name=run,proto3" json:"run,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -310,13 +312,22 @@ func (x *GetMembersResponse) GetLeader() string {
 	return ""
 }
 
+func (x *GetMembersResponse) GetRun() string {
+	if x != nil {
+		return x.Run
+	}
+	return ""
+}
+
 // ReadIndexRequest says how far the caller is.
 type ReadIndexRequest struct {
 	state          protoimpl.MessageState `protogen:"open.v1"`
 	AppliedIndex   uint64                 `protobuf:"varint,1,opt,name=applied_index,json=appliedIndex,proto3" json:"applied_index,omitempty"`
 	ServedRevision int64                  `protobuf:"varint,2,opt,name=served_revision,json=servedRevision,proto3" json:"served_revision,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// Of the process that asks: see GetMembersResponse.
+	Run           string `protobuf:"bytes,3,opt,name=run,proto3" json:"run,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ReadIndexRequest) Reset() {
@@ -361,6 +372,13 @@ func (x *ReadIndexRequest) GetServedRevision() int64 {
 		return x.ServedRevision
 	}
 	return 0
+}
+
+func (x *ReadIndexRequest) GetRun() string {
+	if x != nil {
+		return x.Run
+	}
+	return ""
 }
 
 // ReadIndexResponse holds the entry.
@@ -782,8 +800,10 @@ func (*ScrubResponse) Descriptor() ([]byte, []int) {
 
 // ProposeNodeRequest is a node's own record.
 type ProposeNodeRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Node          *v1.Node               `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Node  *v1.Node               `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	// Of the process that says so: see GetMembersResponse.
+	Run           string `protobuf:"bytes,2,opt,name=run,proto3" json:"run,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -823,6 +843,13 @@ func (x *ProposeNodeRequest) GetNode() *v1.Node {
 		return x.Node
 	}
 	return nil
+}
+
+func (x *ProposeNodeRequest) GetRun() string {
+	if x != nil {
+		return x.Run
+	}
+	return ""
 }
 
 // ProposeNodeResponse tells until which entry to wait.
@@ -892,15 +919,17 @@ const file_lbd_raft_v1_peer_service_proto_rawDesc = "" +
 	"\x04gate\x18\x04 \x01(\x05R\x04gate\x12&\n" +
 	"\amembers\x18\x05 \x03(\v2\f.lbd.v1.NodeR\amembers\x12\x1b\n" +
 	"\tseal_keys\x18\x06 \x01(\fR\bsealKeys\"\x13\n" +
-	"\x11GetMembersRequest\"\x8f\x01\n" +
+	"\x11GetMembersRequest\"\xa1\x01\n" +
 	"\x12GetMembersResponse\x12&\n" +
 	"\amembers\x18\x01 \x03(\v2\f.lbd.v1.NodeR\amembers\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x03R\x05epoch\x12#\n" +
 	"\rapplied_index\x18\x03 \x01(\x04R\fappliedIndex\x12\x16\n" +
-	"\x06leader\x18\x04 \x01(\tR\x06leader\"`\n" +
+	"\x06leader\x18\x04 \x01(\tR\x06leader\x12\x10\n" +
+	"\x03run\x18\x05 \x01(\tR\x03run\"r\n" +
 	"\x10ReadIndexRequest\x12#\n" +
 	"\rapplied_index\x18\x01 \x01(\x04R\fappliedIndex\x12'\n" +
-	"\x0fserved_revision\x18\x02 \x01(\x03R\x0eservedRevision\")\n" +
+	"\x0fserved_revision\x18\x02 \x01(\x03R\x0eservedRevision\x12\x10\n" +
+	"\x03run\x18\x03 \x01(\tR\x03run\")\n" +
 	"\x11ReadIndexResponse\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\x04R\x05index\"(\n" +
 	"\x10GetDigestRequest\x12\x14\n" +
@@ -919,9 +948,10 @@ const file_lbd_raft_v1_peer_service_proto_rawDesc = "" +
 	"\x15StageSealKeysResponse\"$\n" +
 	"\fScrubRequest\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\x04R\x05index\"\x0f\n" +
-	"\rScrubResponse\"6\n" +
+	"\rScrubResponse\"H\n" +
 	"\x12ProposeNodeRequest\x12 \n" +
-	"\x04node\x18\x01 \x01(\v2\f.lbd.v1.NodeR\x04node\"+\n" +
+	"\x04node\x18\x01 \x01(\v2\f.lbd.v1.NodeR\x04node\x12\x10\n" +
+	"\x03run\x18\x02 \x01(\tR\x03run\"+\n" +
 	"\x13ProposeNodeResponse\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\x04R\x05index2\xcd\x05\n" +
 	"\vPeerService\x12G\n" +
