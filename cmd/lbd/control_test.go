@@ -49,6 +49,9 @@ func (r *rig) startControl(change func(*config)) (*control, *rpc.Server) {
 		if err := errors.Join(server.Close(), c.close()); err != nil {
 			r.t.Error(err)
 		}
+		if c.peers != nil { // the rig's node has another network, or none, and does not close this one
+			_ = c.peers.Close()
+		}
 	})
 	return c, server
 }
