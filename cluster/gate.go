@@ -15,13 +15,14 @@ import (
 
 // commonGate is the newest kinds of entries that all nodes read; 0: there are no nodes.
 func commonGate(nodes iter.Seq[*lbdv1.Node]) int32 {
-	var least int32
+	least, any := int32(state.GateMax), false
 	for node := range nodes {
-		if least == 0 || node.GetGate() < least {
-			least = node.GetGate()
-		}
+		least, any = min(least, node.GetGate()), true
 	}
-	return min(least, state.GateMax)
+	if !any {
+		return 0
+	}
+	return least
 }
 
 // admit refuses a command that some node cannot read yet.

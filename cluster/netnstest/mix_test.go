@@ -11,7 +11,7 @@ import (
 
 var (
 	seedFlag = flag.Uint64("seed", 0, "of the random mixes; 0: another each time")
-	mixFor   = flag.Duration("mix", 40*time.Second, "how long the random mixes take")
+	mixFor   = flag.Duration("mix", time.Minute, "how long the random mixes take")
 )
 
 // roundFor is how long faults come and go before the net is healed and all is looked at.

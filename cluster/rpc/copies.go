@@ -53,7 +53,7 @@ type copies struct {
 
 type copyFound struct {
 	address, run string // what was asked for
-	sure, copied bool // it was the one that answered; it was not
+	sure, copied bool   // it was the one that answered; it was not
 	at           time.Time
 }
 
