@@ -56,7 +56,7 @@ func (w *vigil) close() {
 	w.followers.Wait()
 }
 
-// run sends what changes, node by node, until it is over: all that are waited for serve the revision, or one has refused it.
+// run sends what changes, node by node, until it is over: all that are waited for, one at least, serve the revision, or one has refused it.
 //
 //  1. who is a member, and who of them is drained
 //  2. what this node itself does, and who has been silent for too long
@@ -205,18 +205,21 @@ func (w *vigil) waitsFor(n *watched) bool {
 	return true
 }
 
-// over is whether all that count serve the revision, or one has refused it.
+// over is whether all that count serve the revision, or one has refused it. Where no node counts nobody serves it: one that is undrained may yet.
 func (w *vigil) over() bool {
-	served := true
+	served, waited := 0, 0
 	for _, n := range w.nodes {
-		switch progress := n.now.GetProgress(); {
-		case progress == lbdv1.NodeProgress_NODE_PROGRESS_REFUSED:
+		if n.now.GetProgress() == lbdv1.NodeProgress_NODE_PROGRESS_REFUSED {
 			return true
-		case progress != lbdv1.NodeProgress_NODE_PROGRESS_SERVED && w.waitsFor(n):
-			served = false
+		}
+		if w.waitsFor(n) {
+			waited++
+		}
+		if n.now.GetProgress() == lbdv1.NodeProgress_NODE_PROGRESS_SERVED {
+			served++
 		}
 	}
-	return served
+	return served > 0 && served == waited
 }
 
 // follow reads a node's progress until that has come to an end, over one call after the other where need be.

@@ -11,7 +11,9 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
+	raftv1 "lbd/proto/lbd/raft/v1"
 	lbdv1 "lbd/proto/lbd/v1"
 )
 
@@ -108,4 +110,29 @@ func TestWaitForRevisionEnds(t *testing.T) {
 	if f := failureOf(t, err); f.code != codes.Unavailable {
 		t.Errorf("a call after Close: %v", f)
 	}
+}
+
+// A revision that no node serves, as all are drained, is waited for until one takes traffic again.
+func TestWaitForRevisionAllDrained(t *testing.T) {
+	c := newNodes(t, 2)
+	drain := func(i int, d *lbdv1.NodeDrain) {
+		t.Helper()
+		cmd := &raftv1.NodeCommand{Author: "ann", Time: timestamppb.New(now), Change: &raftv1.NodeCommand_Drain{Drain: &raftv1.SetNodeDrain{Id: nodeID(i), Drain: d}}}
+		if _, err := c.apply(nodeID(1), &raftv1.Command{Kind: &raftv1.Command_Node{Node: cmd}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d := &lbdv1.NodeDrain{Author: "ann", Time: timestamppb.New(now)}
+	drain(1, d)
+	drain(2, d)
+	n := c.nodes[0]
+	stream := n.wait(n.ctx(), 0)
+	n.expect(stream, "edge-1 LEFT_OUT 0 it is drained", "edge-2 LEFT_OUT 0 it is drained")
+	drain(2, nil)
+	for said := ""; said != "edge-2 SERVED 0"; {
+		if said = n.next(stream); !strings.HasPrefix(said, "edge-2 ") {
+			t.Fatalf("%q, while edge-2 is waited for", said)
+		}
+	}
+	n.expect(stream, "end")
 }

@@ -286,7 +286,7 @@ func TestWait(t *testing.T) {
 		}, 0, "node n2: is not waited for: it is drained\n"},
 		"nobody there": {
 			func(s stream) error { return send(s, progress("n1", leftOut, 6, "it is drained")) },
-			0, "warning: no node takes traffic now: revision 7 is stored, and nobody serves it\n",
+			8, "error: revision 7 is stored, but no node serves: all are drained\n",
 		},
 		"refused though another is silent": {func(s stream) error {
 			return send(s, progress("n2", unreachable, 0, "connection refused"), progress("n1", refused, 6, "listeners/https: address in use"))

@@ -47,6 +47,15 @@ func cmdNodeEnd(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
+func cmdNodeMove(ts *testscript.TestScript, neg bool, args []string) {
+	need(ts, neg, args, 1, "node-move NAME")
+	n := theNode(ts, args[0])
+	address, err := freeAddress()
+	ts.Check(err)
+	ts.Setenv(n.name+"_CONTROL", address)
+	n.args[slices.Index(n.args, "--control")+1] = address
+}
+
 func cmdCluster(ts *testscript.TestScript, neg bool, args []string) {
 	need(ts, neg, args, 2, "cluster AT NAME…")
 	at, begun := args[0], time.Now()

@@ -22,6 +22,7 @@ import (
 //
 //	node NAME [FLAG…]              start a dev node of binary $LBD and wait until it is ready; sets NAME_HTTP, NAME_HTTPS, NAME_METRICS, NAME_CONTROL, each with _PORT, and LBCTL_ENDPOINTS
 //	node-start NAME                start it again, same data and flags; sets NAME_START_MS
+//	node-move NAME                 give a node that is stopped another control address
 //	node-stop NAME [SIGNAL]        default TERM, which must exit 0; KILL just kills
 //	node-log NAME REGEXP           its stderr so far must match (waits)
 //	join NAME AT [FLAG…]           start a dev node that joins the one named AT, whose lbctl makes the token unless a flag brings one; otherwise as node
@@ -64,6 +65,7 @@ var scriptCommands = map[string]func(ts *testscript.TestScript, neg bool, args [
 	"node-begin":     cmdNodeBegin,
 	"node-ready":     cmdNodeReady,
 	"node-end":       cmdNodeEnd,
+	"node-move":      cmdNodeMove,
 	"node-signal":    cmdNodeSignal,
 	"cluster":        cmdCluster,
 	"at":             cmdAt,

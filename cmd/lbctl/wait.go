@@ -52,6 +52,7 @@ type waiting struct {
 	revision  int64
 	reachable bool // nodes that do not answer are left out
 	nodes     map[string]*lbdv1.WaitForRevisionResponse
+	told      bool // that no node serves
 }
 
 // wait waits for a revision in the way that --wait says.
@@ -151,6 +152,10 @@ func (w *waiting) note(p *lbdv1.WaitForRevisionResponse) {
 	if before == nil || before.GetProgress() != p.GetProgress() || before.GetReason() != p.GetReason() {
 		w.c.say("node %s: %s", p.GetNode(), w.progress(p))
 	}
+	if p.GetNodes() == 0 && p.GetProgress() == lbdv1.NodeProgress_NODE_PROGRESS_LEFT_OUT && len(w.late()) == 0 && !w.told {
+		w.told = true
+		w.c.say("%s; the wait goes on until one is undrained", w.silent())
+	}
 }
 
 func (w *waiting) progress(p *lbdv1.WaitForRevisionResponse) string {
@@ -208,22 +213,35 @@ func (w *waiting) verdict() error {
 		return fail(exitNo, "%s", strings.Join(refused, "; "))
 	case len(pending) > 0 || len(w.nodes) == 0:
 		return fail(exitInternal, "the wait ended early: revision %d is stored, but %s", w.revision, w.silent())
-	case served == 0:
-		fmt.Fprintf(w.c.stderr, "warning: no node takes traffic now: revision %d is stored, and nobody serves it\n", w.revision)
+	case served == 0: // so says an older node, which does not wait for one to be undrained
+		return fail(exitWaitTimedOut, "revision %d is stored, but %s", w.revision, w.silent())
 	}
 	return nil
 }
 
-// silent names the nodes that are waited for and do not serve the revision.
+// silent says who does not serve the revision of those that are waited for, or that nobody is.
 func (w *waiting) silent() string {
-	var late []string
+	late := w.late()
+	switch {
+	case len(late) > 0:
+		return strings.Join(late, "; ")
+	case len(w.nodes) == 0:
+		return "no node has said what it serves"
+	}
+	for _, p := range w.nodes {
+		if p.GetProgress() == lbdv1.NodeProgress_NODE_PROGRESS_UNREACHABLE {
+			return "no node serves: those that answer are drained"
+		}
+	}
+	return "no node serves: all are drained"
+}
+
+// late names the nodes that are waited for and do not serve the revision.
+func (w *waiting) late() (late []string) {
 	for _, node := range slices.Sorted(maps.Keys(w.nodes)) {
 		if p := w.nodes[node]; p.GetProgress() != lbdv1.NodeProgress_NODE_PROGRESS_SERVED && w.counts(p) {
 			late = append(late, fmt.Sprintf("node %s %s", node, w.progress(p)))
 		}
 	}
-	if len(late) == 0 {
-		return "no node has said what it serves"
-	}
-	return strings.Join(late, "; ")
+	return late
 }
