@@ -9,12 +9,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"time"
+
+	"lbd/bench/node"
 )
 
 // readyTimeout bounds each wait for a node.
@@ -41,7 +42,7 @@ func (c *cluster) form(n int) error {
 		m := &member{name: fmt.Sprintf("edge-%d", i+1), dir: filepath.Join(c.work, fmt.Sprint("node", i+1)), token: token}
 		for _, address := range []*string{&m.control, &m.https} {
 			var err error
-			if *address, err = freeAddress(); err != nil {
+			if *address, err = node.FreeAddress("127.0.0.1"); err != nil {
 				return err
 			}
 		}
@@ -196,12 +197,4 @@ func (c *cluster) leader() (*member, error) {
 		}
 	}
 	return nil, fmt.Errorf("nobody leads: %w", err)
-}
-
-func freeAddress() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
-	}
-	return l.Addr().String(), l.Close()
 }

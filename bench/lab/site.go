@@ -11,6 +11,8 @@ import (
 	"strings"
 	"text/template"
 	"time"
+
+	"lbd/bench/node"
 )
 
 // site is what every proxy is told to serve in a scenario.
@@ -143,15 +145,13 @@ func (s setup) write(templateFile, to string) error {
 }
 
 // freeAddresses returns addresses of this host on which nobody listens just now.
-func freeAddresses(host string, n int) ([]string, error) {
-	var addresses []string
+func freeAddresses(host string, n int) (all []string, err error) {
 	for range n {
-		l, err := net.Listen("tcp4", net.JoinHostPort(host, "0"))
+		address, err := node.FreeAddress(host)
 		if err != nil {
 			return nil, err
 		}
-		defer l.Close() // at the end, so that no address is given twice
-		addresses = append(addresses, l.Addr().String())
+		all = append(all, address)
 	}
-	return addresses, nil
+	return all, nil
 }

@@ -63,7 +63,7 @@ func (n *Node) start(ctx context.Context, bin, document string, before []string)
 	n.backend = &http.Server{Handler: http.HandlerFunc(serve), ConnState: n.count}
 	go func() { _ = n.backend.Serve(l) }()
 	for _, address := range []*string{&n.HTTP, &n.HTTPS} {
-		if *address, err = freeAddress(); err != nil {
+		if *address, err = FreeAddress("127.0.0.1"); err != nil {
 			return err
 		}
 	}
@@ -172,15 +172,6 @@ func serve(w http.ResponseWriter, r *http.Request) {
 		}
 		size -= k
 	}
-}
-
-func freeAddress() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
-	}
-	defer l.Close()
-	return l.Addr().String(), nil
 }
 
 func run(cmd *exec.Cmd) error {

@@ -26,24 +26,32 @@ const (
 	pieceBytes  = 1 << 10
 )
 
-// connection is a client's, over TLS.
+// connection is a client's.
 type connection struct {
 	net.Conn
 	in *bufio.Reader
 }
 
 func dial(address string) (*connection, error) {
-	c, err := net.DialTimeout("tcp", address, patience)
+	c, err := dialPlain(address)
 	if err != nil {
 		return nil, err
 	}
-	_ = c.SetDeadline(time.Now().Add(patience))
-	secure := tls.Client(c, &tls.Config{InsecureSkipVerify: true, ServerName: "localhost", CurvePreferences: []tls.CurveID{tls.X25519}})
+	secure := tls.Client(c.Conn, &tls.Config{InsecureSkipVerify: true, ServerName: "localhost", CurvePreferences: []tls.CurveID{tls.X25519}})
 	if err := secure.Handshake(); err != nil {
 		c.Close()
 		return nil, err
 	}
 	return &connection{secure, bufio.NewReaderSize(secure, 1<<10)}, nil
+}
+
+func dialPlain(address string) (*connection, error) {
+	c, err := net.DialTimeout("tcp", address, patience)
+	if err != nil {
+		return nil, err
+	}
+	_ = c.SetDeadline(time.Now().Add(patience))
+	return &connection{c, bufio.NewReaderSize(c, 1<<10)}, nil
 }
 
 // nothing is the digest of no body.
@@ -80,10 +88,23 @@ func (c *connection) answer(want string) (last bool, err error) {
 // newcomers connect at an even rate, each for one request.
 type newcomers struct {
 	address string
+	plain   bool // without TLS
 	rate    int
 }
 
-func (n *newcomers) what() string { return "new connections" }
+func (n *newcomers) what() string {
+	if n.plain {
+		return "new plain connections"
+	}
+	return "new connections"
+}
+
+func (n *newcomers) dial() (*connection, error) {
+	if n.plain {
+		return dialPlain(n.address)
+	}
+	return dial(n.address)
+}
 
 func (n *newcomers) run(ctx context.Context, tally *count) {
 	due := make(chan struct{}, n.rate/10+1)
@@ -109,7 +130,7 @@ func (n *newcomers) run(ctx context.Context, tally *count) {
 }
 
 func (n *newcomers) one(tally *count) {
-	c, err := dial(n.address)
+	c, err := n.dial()
 	if err != nil {
 		tally.lose(err)
 		return

@@ -32,6 +32,7 @@ type options struct {
 	every    time.Duration // between two upgrades
 	deadline time.Duration // of the process that is upgraded
 	rate     int           // new connections a second
+	plain    int           // the same without TLS: as many accepts for less work of the clients
 	kept     int           // connections with ten requests a second each
 	tunnels  int
 	uploads  int
@@ -45,6 +46,7 @@ func main() {
 	flag.DurationVar(&o.every, "every", 30*time.Second, "between two upgrades")
 	flag.DurationVar(&o.deadline, "deadline", 25*time.Second, "how long an old process may take to end what is under way")
 	flag.IntVar(&o.rate, "rate", 2000, "new TLS connections a second, one request each")
+	flag.IntVar(&o.plain, "plain", 0, "new plain connections a second, beside those of TLS, whose handshakes are most of the clients' work")
 	flag.IntVar(&o.kept, "kept", 50, "connections with ten requests a second each")
 	flag.IntVar(&o.tunnels, "tunnels", 200, "WebSockets")
 	flag.IntVar(&o.uploads, "uploads", 2, "uploads at a time")
@@ -122,10 +124,14 @@ func measure(ctx context.Context, o options) (*result, error) {
 	clients, stop := context.WithTimeout(ctx, o.lasts)
 	defer stop()
 	var all sync.WaitGroup
-	for _, c := range []client{
+	crowd := []client{
 		&newcomers{address: n.HTTPS, rate: o.rate}, &regulars{address: n.HTTPS, number: o.kept},
 		&tunnels{address: n.HTTPS, number: o.tunnels, past: past}, &uploads{address: n.HTTPS, number: o.uploads, lasts: o.upload},
-	} {
+	}
+	if o.plain > 0 {
+		crowd = append(crowd, &newcomers{address: n.HTTP, plain: true, rate: o.plain})
+	}
+	for _, c := range crowd {
 		tally := &count{what: c.what()}
 		r.counts = append(r.counts, tally)
 		all.Go(func() { c.run(clients, tally) })

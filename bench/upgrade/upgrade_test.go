@@ -8,7 +8,7 @@ import (
 // TestUpgrades is the program, for some seconds.
 func TestUpgrades(t *testing.T) {
 	r, err := measure(t.Context(), options{
-		lasts: 7 * time.Second, every: 2 * time.Second, deadline: 4 * time.Second, rate: 200, kept: 10, tunnels: 20, uploads: 2, upload: 2 * time.Second,
+		lasts: 7 * time.Second, every: 2 * time.Second, deadline: 4 * time.Second, rate: 200, plain: 200, kept: 10, tunnels: 20, uploads: 2, upload: 2 * time.Second,
 	})
 	if err != nil {
 		t.Fatal(err)
