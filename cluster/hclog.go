@@ -27,7 +27,10 @@ var repeated = map[string]bool{
 	"failed to install snapshot":                                 true,
 	"failed to contact":                                          true,
 	"failed to make requestVote RPC":                             true,
-	"failed to make requestPreVote RPC":                          true,
+	"appendEntries rejected, sending older logs":                 true, // how a node that was away catches up, and the next one is its side of it
+	"failed to get previous log":                                 true,
+	"failed to decode incoming command":                          true, // a connection that ended or stood still
+	"failed to flush response":                                   true,
 	"failed to get log":                                          true, // it is in a snapshot, which is sent then
 	"heartbeat timeout reached, starting election":               true,
 	"Election timeout reached, restarting election":              true,

@@ -39,6 +39,7 @@ type reach struct {
 	beat   time.Time     // last heartbeat that was answered
 	failed time.Time     // last attempt that failed
 	missed time.Time     // first of the heartbeats that were not answered; zero: the last one was
+	misses int           // how many there were since then
 	beats  chan struct{} // closed and replaced with each answer
 }
 
@@ -156,23 +157,26 @@ func (l *links) peerLocked(id raft.ServerID) *reach {
 	return p
 }
 
-// note takes what a heartbeat came to.
+// note takes what a heartbeat came to. The log has a line when a node ceases to answer, and one when it answers again: how long it was away, and how many
+// heartbeats were lost; not one for each.
 func (l *links) note(id raft.ServerID, err error) {
 	l.mu.Lock()
 	p := l.peerLocked(id)
-	missed := p.missed
+	missed, misses := p.missed, p.misses
 	switch {
 	case err == nil:
-		p.beat, p.missed = time.Now(), time.Time{}
+		p.beat, p.missed, p.misses = time.Now(), time.Time{}, 0
 		close(p.beats)
 		p.beats = make(chan struct{})
 	case missed.IsZero():
-		p.missed = time.Now()
+		p.missed, p.misses = time.Now(), 1
+	default:
+		p.misses++
 	}
 	l.mu.Unlock()
 	switch {
 	case err == nil && !missed.IsZero():
-		l.logger.Info("node answers again", "node", id, "after", time.Since(missed).Round(time.Millisecond))
+		l.logger.Info("node answers again", "node", id, "after", time.Since(missed).Round(time.Millisecond), "heartbeats", misses)
 		l.streams.cut(id, missed)
 	case err != nil && missed.IsZero() && l.follows(id):
 		l.logger.Warn("node does not answer", "node", id, "error", err)
