@@ -396,7 +396,7 @@ func TestRemoveNode(t *testing.T) {
 	}
 }
 
-// TestRotateAuthority: the pin before is good until it is retired, and there is no third one.
+// TestRotateAuthority: the pins before are good until they are retired.
 func TestRotateAuthority(t *testing.T) {
 	c := newNodes(t, 2)
 	ctx, cluster := c.nodes[0].ctx(), c.nodes[1].cluster()

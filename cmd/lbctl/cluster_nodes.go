@@ -15,8 +15,9 @@ import (
 )
 
 const removalLong = `The cluster's sealing key and certificate authority become others in the same step, so that what the node knew is worth nothing any more.
-The pin of the authority before stays good for lbctl until "cluster rotate-ca --retire"; with --compromised it ends at once. The answer
-lists the certificates whose private keys the node held: where it was compromised, replace them.
+The pins of the last eight authorities before stay good for lbctl until "cluster rotate-ca --retire". With --compromised they end at once:
+the context that was used gets the new pin, every other machine and pipeline is locked out until somebody gives it that. The answer lists
+the certificates whose private keys the node held: where it was compromised, replace them.
 
 Refused where the cluster could not go on without the node, and where another node is out of contact, which would go on trusting it; with
 --force such a node hears of it when it is back. The data directory of a removed node is of no use: it deletes its keys when it learns of
@@ -48,7 +49,7 @@ func (c *cli) clusterRemove() *cobra.Command {
 }
 
 func (c *cli) removalFlags(cmd *cobra.Command, compromised, force, yes *bool) {
-	cmd.Flags().BoolVar(compromised, "compromised", false, "its keys may be in wrong hands: the pin of the authority before ends at once, too")
+	cmd.Flags().BoolVar(compromised, "compromised", false, "its keys may be in wrong hands: the pins of all authorities before end at once, too")
 	cmd.Flags().BoolVar(force, "force", false, "also where another node is out of contact")
 	cmd.Flags().BoolVar(yes, "yes", false, "do not ask")
 }
@@ -255,14 +256,14 @@ func (c *cli) clusterRotateCA() *cobra.Command {
 	var retire, yes bool
 	cmd := &cobra.Command{
 		Use:   "rotate-ca",
-		Short: "Make a new certificate authority, or end the pin of the one before",
+		Short: "Make a new certificate authority, or end the pins of those before",
 		Long: `Make a new certificate authority of the cluster, by which lbctl and nodes that join know it. Nodes show new certificates at once, and
-the pin of the authority before stays good. Once every context and pipeline has the new pin, --retire ends the old one.`,
+the pins of the last eight before stay good. Once every context and pipeline has the new pin, --retire ends the old ones.`,
 		Example: "  lbctl cluster rotate-ca\n  lbctl cluster rotate-ca --retire --yes",
 		Args:    cobra.NoArgs,
 		RunE: c.does(func(ctx context.Context, _ []string) error {
 			if retire && !yes {
-				if err := c.confirm("End the pin of the certificate authority before? Who has no other one is locked out."); err != nil {
+				if err := c.confirm("End the pins of the certificate authorities before? Who has no other one is locked out."); err != nil {
 					return err
 				}
 			}
@@ -274,7 +275,7 @@ the pin of the authority before stays good. Once every context and pipeline has 
 			})
 		}),
 	}
-	cmd.Flags().BoolVar(&retire, "retire", false, "end the pin of the authority before")
+	cmd.Flags().BoolVar(&retire, "retire", false, "end the pins of the authorities before")
 	cmd.Flags().BoolVar(&yes, "yes", false, "with --retire: do not ask")
 	return cmd
 }

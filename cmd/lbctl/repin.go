@@ -10,7 +10,7 @@ import (
 func (c *cli) repin(cl *client, pin string, previousHolds bool) {
 	until := "no pin before is good any more, and who still has one must not log in with it"
 	if previousHolds {
-		until = "the pin before stays good until `lbctl cluster rotate-ca --retire`"
+		until = "the pins before stay good until `lbctl cluster rotate-ca --retire`"
 	}
 	c.say("the certificate authority is another one: %s\n%s", pin, until)
 	names, err := c.repinContexts(cl, pin)

@@ -1930,7 +1930,7 @@ type RemoveNodeResponse struct {
 	Certificates []string `protobuf:"bytes,2,rep,name=certificates,proto3" json:"certificates,omitempty"`
 	// "sha256:…": the pin of the authority from now on.
 	Authority string `protobuf:"bytes,3,opt,name=authority,proto3" json:"authority,omitempty"`
-	// Until RetireAuthority, this pin is good as well; empty: it is not.
+	// Until RetireAuthority, this pin is good as well, and older ones with it; empty: none is.
 	PreviousAuthority string `protobuf:"bytes,4,opt,name=previous_authority,json=previousAuthority,proto3" json:"previous_authority,omitempty"`
 	// Nodes that were out of contact: they trust the node until they are back.
 	Unreached     []string `protobuf:"bytes,5,rep,name=unreached,proto3" json:"unreached,omitempty"`
