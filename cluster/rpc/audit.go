@@ -15,14 +15,17 @@ import (
 )
 
 // ListAudit streams what the cluster has accepted, and what each node has noted by itself, by time. Of another node that asks it is
-// this one's notes alone.
+// this one's notes alone, and so it is where the request names a node.
 func (s *authService) ListAudit(req *lbdv1.ListAuditRequest, stream grpc.ServerStreamingServer[lbdv1.ListAuditResponse]) error {
+	if there, err := passed(s.fleet, lbdv1.AuthService_ListAudit_FullMethodName, req, stream); there || err != nil {
+		return err
+	}
 	var since time.Time
 	if req.GetSince() != nil {
 		since = req.GetSince().AsTime()
 	}
 	var accepted iter.Seq[*lbdv1.ListAuditResponse] = slices.Values[[]*lbdv1.ListAuditResponse](nil)
-	if !req.GetRefusedOnly() && !isNodeOnly(stream.Context()) {
+	if !req.GetRefusedOnly() && !isNodeOnly(stream.Context()) && req.GetNode() == "" {
 		accepted = s.store.State().Audit(since)
 	}
 	noted, err := s.noted(stream.Context(), req, since)
@@ -56,6 +59,9 @@ func (s *authService) ListAudit(req *lbdv1.ListAuditRequest, stream grpc.ServerS
 
 // noted is what the nodes have noted by themselves, by time. A node that does not answer is an entry of its own, before the others.
 func (s *authService) noted(ctx context.Context, req *lbdv1.ListAuditRequest, since time.Time) ([]*lbdv1.ListAuditResponse, error) {
+	if req.GetNode() != "" {
+		return s.notedHere(req, since), nil
+	}
 	here := func(context.Context) ([]*lbdv1.ListAuditResponse, error) { return s.notedHere(req, since), nil }
 	answers, unreached, err := answered(s.fleet, ask(ctx, s.fleet, here,
 		func(ctx context.Context, conn grpc.ClientConnInterface) ([]*lbdv1.ListAuditResponse, error) {

@@ -65,6 +65,7 @@ func (s *clusterService) RecoverCluster(ctx context.Context, req *lbdv1.RecoverC
 	}
 	present, _ := s.store.State().Authority()
 	out.Authority, _ = pins(present)
+	out.Certificates = s.certificateNames()
 	return out, nil
 }
 

@@ -65,13 +65,18 @@ func (s *clusterService) remove(ctx context.Context, by Caller, req *lbdv1.Remov
 	if err := s.awaitGone(ctx, out.GetNode().GetId()); err != nil {
 		return nil, err
 	}
-	current = s.store.State()
-	for stored := range current.All(state.Certificates) {
-		out.Certificates = append(out.Certificates, stored.GetResource().GetCertificate().GetName())
-	}
-	authority, _ := current.Authority()
+	out.Certificates = s.certificateNames()
+	authority, _ := s.store.State().Authority()
 	out.Authority, out.PreviousAuthority = pins(authority)
 	return out, nil
+}
+
+// certificateNames are the certificates whose private keys every member holds.
+func (s *clusterService) certificateNames() (names []string) {
+	for stored := range s.store.State().All(state.Certificates) {
+		names = append(names, stored.GetResource().GetCertificate().GetName())
+	}
+	return names
 }
 
 // takeOut makes a member one that was. It returns who was out of contact.
@@ -105,14 +110,22 @@ func (s *clusterService) takeOut(ctx context.Context, by Caller, n *lbdv1.Node, 
 
 // checkRemoval refuses what the cluster could not bear, before anything is done: the leader would hand over first.
 func (s *clusterService) checkRemoval(by Caller, n *lbdv1.Node, req *lbdv1.RemoveNodeRequest) error {
-	asked := cmp.Or(by.Via, s.node) // which node the caller talks to
-	if req.GetCompromised() && asked == n.GetName() {
-		return notAllowed(reasonPrecondition, "node `%s` is the one that you talk to: call one whose keys are not in wrong hands (--endpoints)", n.GetName())
+	if err := s.checkAsked(by, n, req.GetCompromised()); err != nil {
+		return err
 	}
 	if err := s.checkLoss(n); err != nil {
 		return err
 	}
 	return s.checkReach(n, req.GetForce())
+}
+
+// checkAsked refuses to have a compromised node pass on, or see, what is done against it.
+func (s *clusterService) checkAsked(by Caller, n *lbdv1.Node, compromised bool) error {
+	asked := cmp.Or(by.node.GetId(), s.seat.ID()) // which node the caller talks to
+	if compromised && asked == n.GetId() {
+		return notAllowed(reasonPrecondition, "node `%s` is the one that you talk to: call one whose keys are not in wrong hands (--endpoints)", n.GetName())
+	}
+	return nil
 }
 
 // checkReach refuses, without force, what would leave nobody who takes traffic, or somebody who does not hear of the removal.
@@ -170,6 +183,9 @@ func (s *clusterService) ReplaceNode(ctx context.Context, req *lbdv1.ReplaceNode
 	if old, err := s.member(req.GetOld()); err == nil {
 		if old.GetId() == next.GetId() {
 			return nil, invalidField("new", "is node `%s` itself", old.GetName())
+		}
+		if err := s.checkAsked(by, old, req.GetCompromised()); err != nil {
+			return nil, err
 		}
 		if err := s.checkReach(old, req.GetForce()); err != nil {
 			return nil, err

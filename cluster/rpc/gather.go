@@ -182,6 +182,8 @@ func (f *fleet) silence(err error) string {
 
 // nodeMethods are those whose requests may name a node; true: all of them may be meant, `*`, which the handler sees to.
 var nodeMethods = map[string]bool{
+	lbdv1.AuthService_ListAudit_FullMethodName:          false,
+	lbdv1.ConfigService_Get_FullMethodName:              false,
 	lbdv1.BackendService_GetStatus_FullMethodName:       true,
 	lbdv1.CertificateService_GetStatus_FullMethodName:   true,
 	lbdv1.TrafficService_ListConnections_FullMethodName: true,

@@ -263,6 +263,11 @@ func (g *guard) run(ctx context.Context, method string, one call) (err error) {
 	ctx, cancelTimeout := context.WithTimeout(ctx, timeout)
 	defer cancelTimeout()
 	defer g.contain(method, &err)
+	elsewhere, there := false, one.there
+	one.there = func(ctx context.Context, f *forward) error {
+		elsewhere = true
+		return there(ctx, f)
+	}
 	if err = one.check(); err == nil {
 		err = g.place(ctx, c, method, one)
 	}
@@ -271,7 +276,7 @@ func (g *guard) run(ctx context.Context, method string, one call) (err error) {
 	}
 	err = g.answer(method, err)
 	g.log.Debug("control call", "method", shortMethod(method), "author", c.Author, "source", c.from(), "took", time.Since(begun), "code", status.Code(err))
-	if status.Code(err) == codes.PermissionDenied {
+	if status.Code(err) == codes.PermissionDenied && !elsewhere && !openToJoiners[method] { // the leader notes what it refuses, and Join its own
 		g.noteRefusal(c, method, err)
 	}
 	return err

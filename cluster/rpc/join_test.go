@@ -183,16 +183,16 @@ func TestJoinRefused(t *testing.T) {
 			}
 		})
 	}
-	c.nodes[0].journal.mu.Lock()
-	defer c.nodes[0].journal.mu.Unlock()
-	noted := 0
-	for _, entry := range c.nodes[0].journal.refused {
-		if entry.GetMethod() == "PeerService/Join" && entry.GetSource() == "127.0.0.1" && entry.GetAuthor() == "node edge-7" {
-			noted++
-		}
+	noted := []string{}
+	for _, entry := range c.nodes[0].journal.Refusals(time.Time{}) {
+		noted = append(noted, entry.GetMethod()+" "+entry.GetAuthor()+" "+entry.GetSource()+" "+entry.GetResult())
 	}
-	if noted < 4 { // the first four
-		t.Errorf("%d refusals in the journal: %v", noted, c.nodes[0].journal.refused)
+	const forbidden, stranger = "PeerService/Join node edge-7 127.0.0.1 forbidden", "PeerService/Join node edge-7 127.0.0.1 unauthenticated"
+	if want := []string{forbidden, forbidden, forbidden, stranger}; !slices.Equal(noted, want) { // the first four, each once
+		t.Errorf("in the leader's journal: %q, want %q", noted, want)
+	}
+	if passed := c.nodes[1].journal.Refusals(time.Time{}); len(passed) > 0 {
+		t.Errorf("the node that has passed them on has noted %v, too", passed)
 	}
 }
 

@@ -125,12 +125,20 @@ func (s *authService) WhoAmI(ctx context.Context, _ *lbdv1.WhoAmIRequest) (*lbdv
 		return nil, err
 	}
 	out := &lbdv1.WhoAmIResponse{
-		Author: c.Author, Role: c.Role, Owners: c.Owners, Kind: c.Kind, TokenId: c.TokenID, Source: c.Source, Node: s.node, CaPin: s.caPin(),
+		Author: c.Author, Role: c.Role, Owners: c.Owners, Kind: c.Kind, TokenId: c.TokenID, Source: c.Source, Node: s.node, NodeId: s.nodeID(), CaPin: s.caPin(),
 	}
 	if !c.Expire.IsZero() {
 		out.ExpireTime = timestamppb.New(c.Expire)
 	}
 	return out, nil
+}
+
+// nodeID is this node's in the membership; empty: it is alone.
+func (s *authService) nodeID() string {
+	if s.fleet.seat == nil {
+		return ""
+	}
+	return s.fleet.id
 }
 
 // awaitAuthority waits for what the first start of a cluster makes in its first moments, so that whoever gets a token is told what to

@@ -21,10 +21,13 @@ func (c *cli) auditCommand() *cobra.Command {
 		Use:   "audit",
 		Short: "Show who changed what, and what was refused to whom",
 		Long: `Show who changed what, from where, and which revision came of it, oldest first; between that, what each node has refused
-to whom: each keeps its own refusals. What is missing because a node does not answer is an entry of its own. Refusals of one minute for the same cause are one entry.`,
+to whom: each keeps its own refusals. What is missing because a node does not answer is an entry of its own. Refusals of one minute for the same cause are one entry.
+
+With --node it is what that node has noted by itself, and nothing of what the cluster has accepted.`,
 		Example: `  lbctl audit --since 2h
   lbctl audit --since 2026-01-31 --until 2026-02-01
-  lbctl audit --refused -o jsonl`,
+  lbctl audit --refused -o jsonl
+  lbctl audit --node edge-2`,
 		Args: cobra.NoArgs,
 		RunE: c.does(func(ctx context.Context, _ []string) (err error) {
 			now := time.Now()
@@ -37,12 +40,16 @@ to whom: each keeps its own refusals. What is missing because a node does not an
 			if request.Since != nil && request.Until != nil && !request.Since.AsTime().Before(request.Until.AsTime()) {
 				return fail(exitUsage, "--since %s is not before --until %s", since, until)
 			}
+			if request.Node, err = oneNode(request.GetNode()); err != nil {
+				return err
+			}
 			return c.call(func(cl *client) error { return c.audit(ctx, cl, request) })
 		}),
 	}
 	cmd.Flags().StringVar(&since, "since", "", "only what came after: a length of time such as 2h or 7d, or a time such as 2026-01-31T12:00:00Z (default: all that is kept)")
 	cmd.Flags().StringVar(&until, "until", "", "only what came before: likewise, how long ago or when (default: now)")
 	cmd.Flags().BoolVar(&request.RefusedOnly, "refused", false, "only refusals")
+	cmd.Flags().StringVar(&request.Node, "node", "", "only what this node has noted, by name or id (default: all nodes, and the cluster)")
 	return cmd
 }
 

@@ -15,21 +15,26 @@ import (
 )
 
 func (c *cli) describeCommand() *cobra.Command {
-	return &cobra.Command{
+	var node string
+	cmd := &cobra.Command{
 		Use:   "describe KIND/NAME",
 		Short: "Show all that is known of a resource",
 		Long: `Show all that is known of a resource: what it says and the defaults in force, who changed it last and why, whether it works on
-each node, who refers to it, and overrides; of a pool its backends' condition, of a certificate what is served.`,
-		Example: `  lbctl describe pool/shop`,
+each node, who refers to it, and overrides; of a pool its backends' condition, of a certificate what is served.
+
+With --node it is what that one node has, and how it sees it.`,
+		Example: "  lbctl describe pool/shop\n  lbctl describe pool/shop --node edge-2",
 		Args:    oneKey,
 		RunE: c.does(func(ctx context.Context, args []string) error {
 			key, err := state.ParseKey(args[0])
 			if err != nil {
 				return fail(exitUsage, "%w", err)
 			}
-			return c.call(func(cl *client) error { return c.describe(ctx, cl, key) })
+			return c.call(func(cl *client) error { return c.describe(ctx, cl, key, node) })
 		}),
 	}
+	nodesFlag(cmd, &node)
+	return cmd
 }
 
 // described is a resource with what belongs to it.
@@ -42,9 +47,13 @@ type described struct {
 	certificates []*lbdv1.CertificateStatus
 }
 
-func (c *cli) describe(ctx context.Context, cl *client, key state.Key) (err error) {
+func (c *cli) describe(ctx context.Context, cl *client, key state.Key, node string) (err error) {
 	d := described{key: key}
-	if d.answer, err = cl.config.Get(ctx, &lbdv1.GetRequest{Kind: string(key.Kind), Name: key.Name, AllNodes: true}); err != nil {
+	request := &lbdv1.GetRequest{Kind: string(key.Kind), Name: key.Name, AllNodes: node == allNodes}
+	if !request.GetAllNodes() {
+		request.Node = node
+	}
+	if d.answer, err = cl.config.Get(ctx, request); err != nil {
 		return err
 	}
 	if number := d.answer.GetResource().GetRevision(); number > 0 {
@@ -56,13 +65,13 @@ func (c *cli) describe(ctx context.Context, cl *client, key state.Key) (err erro
 	}
 	switch key.Kind {
 	case state.Pools:
-		r, err := cl.backend.GetStatus(ctx, &lbdv1.BackendServiceGetStatusRequest{Pool: key.Name, Node: everyNode})
+		r, err := cl.backend.GetStatus(ctx, &lbdv1.BackendServiceGetStatusRequest{Pool: key.Name, Node: c.meant(node)})
 		if err != nil {
 			return err
 		}
 		d.backends = r.GetBackends()
 	case state.Certificates:
-		r, err := cl.certificate.GetStatus(ctx, &lbdv1.CertificateServiceGetStatusRequest{Name: key.Name, Node: everyNode})
+		r, err := cl.certificate.GetStatus(ctx, &lbdv1.CertificateServiceGetStatusRequest{Name: key.Name, Node: c.meant(node)})
 		if err != nil {
 			return err
 		}

@@ -539,7 +539,9 @@ type WhoAmIResponse struct {
 	Source string `protobuf:"bytes,7,opt,name=source,proto3" json:"source,omitempty"`
 	Node   string `protobuf:"bytes,8,opt,name=node,proto3" json:"node,omitempty"`
 	// As in CreateTokenResponse.
-	CaPin         string `protobuf:"bytes,9,opt,name=ca_pin,json=caPin,proto3" json:"ca_pin,omitempty"`
+	CaPin string `protobuf:"bytes,9,opt,name=ca_pin,json=caPin,proto3" json:"ca_pin,omitempty"`
+	// Of the node that answers; empty where it is alone.
+	NodeId        string `protobuf:"bytes,10,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -637,6 +639,13 @@ func (x *WhoAmIResponse) GetCaPin() string {
 	return ""
 }
 
+func (x *WhoAmIResponse) GetNodeId() string {
+	if x != nil {
+		return x.NodeId
+	}
+	return ""
+}
+
 // ListAuditRequest chooses entries.
 type ListAuditRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -645,7 +654,9 @@ type ListAuditRequest struct {
 	// Only refusals.
 	RefusedOnly bool `protobuf:"varint,2,opt,name=refused_only,json=refusedOnly,proto3" json:"refused_only,omitempty"`
 	// Only entries before this time. Absent: to now.
-	Until         *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=until,proto3" json:"until,omitempty"`
+	Until *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=until,proto3" json:"until,omitempty"`
+	// Only what this node has noted by itself: its name or id. Empty: what the cluster has accepted, and what every node has noted.
+	Node          string `protobuf:"bytes,4,opt,name=node,proto3" json:"node,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -699,6 +710,13 @@ func (x *ListAuditRequest) GetUntil() *timestamppb.Timestamp {
 		return x.Until
 	}
 	return nil
+}
+
+func (x *ListAuditRequest) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
 }
 
 // ListAuditResponse is one entry.
@@ -859,7 +877,7 @@ const file_lbd_v1_auth_service_proto_rawDesc = "" +
 	"request_id\x18\x02 \x01(\tR\trequestId\":\n" +
 	"\x13RevokeTokenResponse\x12#\n" +
 	"\x05token\x18\x01 \x01(\v2\r.lbd.v1.TokenR\x05token\"\x0f\n" +
-	"\rWhoAmIRequest\"\x91\x02\n" +
+	"\rWhoAmIRequest\"\xaa\x02\n" +
 	"\x0eWhoAmIResponse\x12\x16\n" +
 	"\x06author\x18\x01 \x01(\tR\x06author\x12 \n" +
 	"\x04role\x18\x02 \x01(\x0e2\f.lbd.v1.RoleR\x04role\x12\x16\n" +
@@ -870,11 +888,14 @@ const file_lbd_v1_auth_service_proto_rawDesc = "" +
 	"expireTime\x12\x16\n" +
 	"\x06source\x18\a \x01(\tR\x06source\x12\x12\n" +
 	"\x04node\x18\b \x01(\tR\x04node\x12\x15\n" +
-	"\x06ca_pin\x18\t \x01(\tR\x05caPin\"\x99\x01\n" +
+	"\x06ca_pin\x18\t \x01(\tR\x05caPin\x12\x17\n" +
+	"\anode_id\x18\n" +
+	" \x01(\tR\x06nodeId\"\xad\x01\n" +
 	"\x10ListAuditRequest\x120\n" +
 	"\x05since\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x12!\n" +
 	"\frefused_only\x18\x02 \x01(\bR\vrefusedOnly\x120\n" +
-	"\x05until\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\"\x83\x02\n" +
+	"\x05until\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\x12\x12\n" +
+	"\x04node\x18\x04 \x01(\tR\x04node\"\x83\x02\n" +
 	"\x11ListAuditResponse\x12.\n" +
 	"\x04time\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12\x12\n" +
 	"\x04node\x18\x02 \x01(\tR\x04node\x12\x16\n" +

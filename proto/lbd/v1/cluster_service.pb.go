@@ -2605,7 +2605,9 @@ type RecoverClusterResponse struct {
 	// Nodes that are members no more.
 	Removed []*Node `protobuf:"bytes,2,rep,name=removed,proto3" json:"removed,omitempty"`
 	// "sha256:…": the pin of the authority from now on.
-	Authority     string `protobuf:"bytes,3,opt,name=authority,proto3" json:"authority,omitempty"`
+	Authority string `protobuf:"bytes,3,opt,name=authority,proto3" json:"authority,omitempty"`
+	// Certificates whose private keys they held, by name.
+	Certificates  []string `protobuf:"bytes,4,rep,name=certificates,proto3" json:"certificates,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2659,6 +2661,13 @@ func (x *RecoverClusterResponse) GetAuthority() string {
 		return x.Authority
 	}
 	return ""
+}
+
+func (x *RecoverClusterResponse) GetCertificates() []string {
+	if x != nil {
+		return x.Certificates
+	}
+	return nil
 }
 
 // RotateAuthorityRequest is a request to rotate.
@@ -3038,11 +3047,12 @@ const file_lbd_v1_cluster_service_proto_rawDesc = "" +
 	"\x15RecoverClusterRequest\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12\x14\n" +
-	"\x05force\x18\x02 \x01(\bR\x05force\"t\n" +
+	"\x05force\x18\x02 \x01(\bR\x05force\"\x98\x01\n" +
 	"\x16RecoverClusterResponse\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x03R\x05epoch\x12&\n" +
 	"\aremoved\x18\x02 \x03(\v2\f.lbd.v1.NodeR\aremoved\x12\x1c\n" +
-	"\tauthority\x18\x03 \x01(\tR\tauthority\"7\n" +
+	"\tauthority\x18\x03 \x01(\tR\tauthority\x12\"\n" +
+	"\fcertificates\x18\x04 \x03(\tR\fcertificates\"7\n" +
 	"\x16RotateAuthorityRequest\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tR\trequestId\"f\n" +

@@ -1068,7 +1068,9 @@ type GetRequest struct {
 	// Empty for cluster_settings.
 	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
 	// Ask every node for its conditions, not the called one alone.
-	AllNodes      bool `protobuf:"varint,3,opt,name=all_nodes,json=allNodes,proto3" json:"all_nodes,omitempty"`
+	AllNodes bool `protobuf:"varint,3,opt,name=all_nodes,json=allNodes,proto3" json:"all_nodes,omitempty"`
+	// The node that answers, by name or id: what it has, and what it makes of it. Empty: the called one.
+	Node          string `protobuf:"bytes,4,opt,name=node,proto3" json:"node,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1122,6 +1124,13 @@ func (x *GetRequest) GetAllNodes() bool {
 		return x.AllNodes
 	}
 	return false
+}
+
+func (x *GetRequest) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
 }
 
 // GetResponse holds the resource.
@@ -2413,12 +2422,13 @@ const file_lbd_v1_config_service_proto_rawDesc = "" +
 	"\rExportRequest\x12\x14\n" +
 	"\x05owner\x18\x01 \x01(\tR\x05owner\"@\n" +
 	"\x0eExportResponse\x12.\n" +
-	"\tresources\x18\x01 \x03(\v2\x10.lbd.v1.ResourceR\tresources\"Q\n" +
+	"\tresources\x18\x01 \x03(\v2\x10.lbd.v1.ResourceR\tresources\"e\n" +
 	"\n" +
 	"GetRequest\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x1b\n" +
-	"\tall_nodes\x18\x03 \x01(\bR\ballNodes\"\x86\x02\n" +
+	"\tall_nodes\x18\x03 \x01(\bR\ballNodes\x12\x12\n" +
+	"\x04node\x18\x04 \x01(\tR\x04node\"\x86\x02\n" +
 	"\vGetResponse\x12,\n" +
 	"\bresource\x18\x01 \x01(\v2\x10.lbd.v1.ResourceR\bresource\x121\n" +
 	"\n" +
