@@ -49,7 +49,7 @@ With --approval each node waits, after it has shown the token, until "join-token
 	flags.BoolVar(&request.Reusable, "reusable", false, "any number of nodes may, until it ends")
 	flags.StringVar(&request.Node, "node", "", "only a node of this name")
 	flags.StringSliceVar(&request.Sources, "source", nil, "only from addresses of this network, as 10.0.0.0/24 (repeatable)")
-	flags.BoolVar(&request.Approval, "approval", false, "each node waits until `join-token approve` lets it in")
+	flags.BoolVar(&request.Approval, "approval", false, "each node waits until \"join-token approve\" lets it in")
 	return cmd
 }
 

@@ -17,7 +17,8 @@ import (
 const removalLong = `The cluster's sealing key and certificate authority become others in the same step, so that what the node knew is worth nothing any more.
 The pins of the last eight authorities before stay good for lbctl until "cluster rotate-ca --retire". With --compromised they end at once:
 the context that was used gets the new pin, every other machine and pipeline is locked out until somebody gives it that. The answer lists
-the certificates whose private keys the node held: where it was compromised, replace them.
+the certificates whose private keys the node held: where it was compromised, replace them. Backups from before can be opened with the
+sealing keys that it had: make another one.
 
 Refused where the cluster could not go on without the node, and where another node is out of contact, which would go on trusting it; with
 --force such a node hears of it when it is back. The data directory of a removed node is of no use: it deletes its keys when it learns of
@@ -40,7 +41,11 @@ func (c *cli) clusterRemove() *cobra.Command {
 				}
 			}
 			return c.call(func(cl *client) error {
-				return c.removeNode(ctx, cl, request, c.isAnswering(ctx, cl, request.GetNode()))
+				itself, err := c.isAnswering(ctx, cl, request.GetNode())
+				if err != nil {
+					return err
+				}
+				return c.removeNode(ctx, cl, request, itself)
 			})
 		}),
 	}
@@ -72,17 +77,20 @@ func (c *cli) removeNode(ctx context.Context, cl *client, request *lbdv1.RemoveN
 	return c.sayRemoved(cl, answer)
 }
 
-// isAnswering tells whether it is that node, by its name, that calls go to.
-func (c *cli) isAnswering(ctx context.Context, cl *client, name string) bool {
+// isAnswering tells whether it is that node, by its name or id, that calls go to. Where that cannot be found out nothing is to be removed: what the
+// removal ends with could not be told from a failure.
+func (c *cli) isAnswering(ctx context.Context, cl *client, node string) (bool, error) {
 	me, err := retried(ctx, cl, startGrace, func() (*lbdv1.WhoAmIResponse, error) { return cl.auth.WhoAmI(ctx, &lbdv1.WhoAmIRequest{}) })
-	return err == nil && me.GetNode() == name
+	if err != nil {
+		c.say("nothing was removed: it is not known which node answers")
+		return false, err
+	}
+	return node == me.GetNode() || node == me.GetNodeId(), nil
 }
 
 // sayRemoved tells what is to be done after a removal. Nodes that have not heard of it make it exit 8.
 func (c *cli) sayRemoved(cl *client, answer *lbdv1.RemoveNodeResponse) error {
-	if held := answer.GetCertificates(); len(held) > 0 {
-		c.say("it held the private keys of %s: %s", countOf(len(held), "certificate"), oneLine(strings.Join(held, ", ")))
-	}
+	c.sayHeld("it", answer.GetCertificates())
 	if answer.GetAuthority() != "" {
 		c.repin(cl, answer.GetAuthority(), answer.GetPreviousAuthority() != "")
 	}
@@ -93,11 +101,26 @@ func (c *cli) sayRemoved(cl *client, answer *lbdv1.RemoveNodeResponse) error {
 	return nil
 }
 
+// sayHeld tells which private keys nodes had that are members no more, and what in backups they can still open.
+func (c *cli) sayHeld(who string, certificates []string) {
+	if len(certificates) > 0 {
+		c.say("%s held the private keys of %s: %s", who, countOf(len(certificates), "certificate"), oneLine(strings.Join(certificates, ", ")))
+	}
+	c.say("%s held the sealing keys until now: backups from before can be opened with them; make another one, `lbctl backup create`", who)
+}
+
 func areText(n int) string {
 	if n == 1 {
 		return "one node is"
 	}
 	return fmt.Sprintf("%d nodes are", n)
+}
+
+func theyText(n int) string {
+	if n == 1 {
+		return "it"
+	}
+	return "they"
 }
 
 func (c *cli) clusterLeave() *cobra.Command {
@@ -152,7 +175,10 @@ in contact than before.
 				}
 			}
 			return c.call(func(cl *client) error {
-				itself := c.isAnswering(ctx, cl, request.GetOld())
+				itself, err := c.isAnswering(ctx, cl, request.GetOld())
+				if err != nil {
+					return err
+				}
 				answer, err := retried(ctx, cl, startGrace, func() (*lbdv1.ReplaceNodeResponse, error) {
 					return lbdv1.NewClusterServiceClient(cl.conn).ReplaceNode(ctx, request)
 				})
@@ -210,7 +236,9 @@ func (c *cli) clusterRecover() *cobra.Command {
 voters are lost for good, so that there is no leader any more. What was acknowledged shortly before, and had not come to this node, is lost.
 
 All other nodes are members no more, also those that are only out of contact: they have to join anew on empty data directories. Stop them
-first: what they still serve is what they knew. The sealing key and the certificate authority become others.
+first: what they still serve is what they knew. The sealing key and the certificate authority become others; the pin of the authority before
+stays good until "cluster rotate-ca --retire". The answer lists the certificates whose private keys the others hold, and go on holding: where one
+is in wrong hands, replace them. Backups from before can be opened with the sealing keys that they have: make another one.
 
 It is refused while a node leads, or is heard by another one that answers, and, without --force, while a majority of the voters answers.
 
@@ -237,6 +265,7 @@ It takes the control socket of the node. The node should be the one that is furt
 				}})
 				if len(left) > 0 {
 					c.say("members no more: %s: empty their data directories and let them join anew", oneLine(strings.Join(left, ", ")))
+					c.sayHeld(theyText(len(left)), answer.GetCertificates())
 				}
 				c.repin(cl, answer.GetAuthority(), true)
 				return nil

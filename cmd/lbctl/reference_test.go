@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"lbd/cmd/lbctl/document"
@@ -111,3 +112,26 @@ func referVerbs(b *strings.Builder, parent *cobra.Command) {
 
 // cell makes text fit for a table.
 func cell(text string) string { return strings.NewReplacer("|", `\|`, "\n", " ").Replace(text) }
+
+// TestUsagesHaveNoBackQuotes: what stands between them would be taken for the name of a flag's value.
+func TestUsagesHaveNoBackQuotes(t *testing.T) {
+	flags := 0
+	var look func(*cobra.Command)
+	look = func(cmd *cobra.Command) {
+		for _, set := range []*pflag.FlagSet{cmd.LocalFlags(), cmd.PersistentFlags()} {
+			set.VisitAll(func(f *pflag.Flag) {
+				flags++
+				if strings.Contains(f.Usage, "`") {
+					t.Errorf("%s --%s: %q", cmd.CommandPath(), f.Name, f.Usage)
+				}
+			})
+		}
+		for _, sub := range cmd.Commands() {
+			look(sub)
+		}
+	}
+	look((&cli{}).root())
+	if flags < 100 {
+		t.Errorf("only %d flags were looked at", flags)
+	}
+}
