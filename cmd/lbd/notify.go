@@ -20,14 +20,22 @@ const (
 	stopMargin = 15 * time.Second
 	// pulses in a watchdog's time: one that comes late, as on a machine that is short of CPU, is not the end.
 	pulses = 4
+	// refusalPatience is how long something may be refused before the service manager is told: a certificate that waits for its sealing key, or a port
+	// that another process is about to leave, is no trouble that a person should look at.
+	refusalPatience = 10 * time.Second
 )
 
 // notifier tells the service manager how the node is: sd_notify(3). A nil one tells nobody.
 type notifier struct {
-	conn *net.UnixConn
+	conn net.Conn
 	log  *slog.Logger
 	// every is how often the watchdog is to hear that the node is alive; 0: there is none.
 	every time.Duration
+	// patience is refusalPatience.
+	patience time.Duration
+
+	mu   sync.Mutex // a node that takes its place back is ready again while run goes on
+	said string     // the last status
 }
 
 // openNotifier finds out from the environment who wants to hear of this process. What is said there is not for its children: it is
@@ -53,7 +61,7 @@ func dialNotifier(socket string, every time.Duration, log *slog.Logger) *notifie
 		log.Warn("the service manager cannot be told how this node is", "err", err)
 		return nil
 	}
-	return &notifier{conn: conn, log: log, every: every}
+	return &notifier{conn: conn, log: log, every: every, patience: refusalPatience}
 }
 
 // address is where the service manager hears, and how often it wants to, for a process that takes this one's place.
@@ -94,7 +102,16 @@ func (n *notifier) tell(state string) {
 	}
 }
 
-func (n *notifier) ready(p rpc.Progress) { n.tell("READY=1\n" + statusLine(p)) }
+// ready says that the node serves. What it refuses is told by run, if it lasts.
+func (n *notifier) ready(p rpc.Progress) {
+	if n == nil {
+		return
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.said = statusLine(p.Revision, 0)
+	n.tell("READY=1\n" + n.said)
+}
 
 // stopping asks for so much time: the service manager's own patience may be shorter than what the cluster's settings grant.
 func (n *notifier) stopping(within time.Duration) {
@@ -108,15 +125,15 @@ func (n *notifier) close() {
 }
 
 // statusLine is what `systemctl status` shows.
-func statusLine(p rpc.Progress) string {
-	line := fmt.Sprintf("STATUS=serves revision %d", p.Revision)
-	if len(p.Refused) > 0 {
-		line += fmt.Sprintf(", %d refused: see `lbctl status`", len(p.Refused))
+func statusLine(revision int64, refused int) string {
+	line := fmt.Sprintf("STATUS=serves revision %d", revision)
+	if refused > 0 {
+		line += fmt.Sprintf(", %d refused: see `lbctl status`", refused)
 	}
 	return line
 }
 
-// run tells of each revision that is served, and pulses while the node is alive, until ctx ends.
+// run tells of each revision that is served, and of refusals that last, and pulses while the node is alive, until ctx ends.
 func (n *notifier) run(ctx context.Context, progress func() rpc.Progress, alive func(time.Duration) bool) {
 	if n == nil {
 		return
@@ -127,23 +144,49 @@ func (n *notifier) run(ctx context.Context, progress func() rpc.Progress, alive 
 		defer ticker.Stop()
 		pulse = ticker.C
 	}
-	said := statusLine(progress())
+	var since time.Time // something is refused; zero: nothing is
 	for {
 		now := progress()
-		if line := statusLine(now); line != said && now.Serving {
-			n.tell(line)
-			said = line
+		if len(now.Refused) == 0 {
+			since = time.Time{}
+		} else if since.IsZero() {
+			since = time.Now()
 		}
+		n.status(now, since)
 		select {
 		case <-ctx.Done():
 			return
 		case <-now.Changed:
+		case <-n.lasts(since):
 		case <-pulse:
 			if alive(n.every) {
 				n.tell("WATCHDOG=1")
 			}
 		}
 	}
+}
+
+// status tells what is new. Of refusals it tells those that last.
+func (n *notifier) status(now rpc.Progress, since time.Time) {
+	refused := len(now.Refused)
+	if time.Since(since) < n.patience {
+		refused = 0
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if line := statusLine(now.Revision, refused); line != n.said && now.Serving {
+		n.tell(line)
+		n.said = line
+	}
+}
+
+// lasts comes when what is refused since a time is to be told; nil: nothing is, or it is told.
+func (n *notifier) lasts(since time.Time) <-chan time.Time {
+	left := time.Until(since.Add(n.patience))
+	if since.IsZero() || left <= 0 {
+		return nil
+	}
+	return time.After(left)
 }
 
 // alive tells whether the node does its work: no loop is stalled, and the goroutine that publishes revisions answers within a time.

@@ -6,9 +6,11 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"lbd/cluster/rpc"
@@ -69,10 +71,13 @@ func TestNotifier(t *testing.T) {
 			}
 		}
 	}
+	n.patience = 0
 	var o observation
-	o.set(rpc.Progress{Serving: true, Revision: 1})
+	refused := []rpc.Refusal{{Kind: "listeners", Name: "http"}}
+	o.set(rpc.Progress{Serving: true, Revision: 1, Refused: refused})
 	n.ready(o.get())
 	hears("READY=1\nSTATUS=serves revision 1")
+	o.set(rpc.Progress{Serving: true, Revision: 1})
 	ctx, cancel := context.WithCancel(t.Context())
 	done, alive := make(chan struct{}), make(chan bool)
 	go func() {
@@ -89,7 +94,7 @@ func TestNotifier(t *testing.T) {
 	alive <- true
 	hears("WATCHDOG=1")
 	alive <- false
-	o.set(rpc.Progress{Serving: true, Revision: 2, Refused: []rpc.Refusal{{Kind: "listeners", Name: "http"}}})
+	o.set(rpc.Progress{Serving: true, Revision: 2, Refused: refused})
 	alive <- false // the message before this was of the one that was alive
 	hears("STATUS=serves revision 2, 1 refused: see `lbctl status`")
 	alive <- true
@@ -98,6 +103,56 @@ func TestNotifier(t *testing.T) {
 	<-done
 	n.stopping(time.Second)
 	hears("STOPPING=1\nSTATUS=ends the requests under way\nEXTEND_TIMEOUT_USEC=16000000")
+}
+
+// TestPassingRefusal: what is over soon is not told, what lasts is.
+func TestPassingRefusal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		told := &toldManager{}
+		n := &notifier{conn: told, log: slog.New(slog.DiscardHandler), patience: refusalPatience}
+		var o observation
+		o.set(rpc.Progress{Serving: true, Revision: 1})
+		n.ready(o.get())
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			n.run(ctx, o.get, nil)
+		}()
+		refused := []rpc.Refusal{{Kind: "certificates", Name: "shop"}}
+		o.set(rpc.Progress{Serving: true, Revision: 2, Refused: refused})
+		time.Sleep(refusalPatience - time.Second)
+		o.set(rpc.Progress{Serving: true, Revision: 2})
+		time.Sleep(time.Second)
+		o.set(rpc.Progress{Serving: true, Revision: 2, Refused: refused})
+		time.Sleep(refusalPatience - time.Second)
+		o.set(rpc.Progress{Serving: true, Revision: 3, Refused: refused})
+		time.Sleep(2 * time.Second)
+		o.set(rpc.Progress{Serving: true, Revision: 3})
+		synctest.Wait()
+		cancel()
+		<-done
+		want := []string{
+			"READY=1\nSTATUS=serves revision 1", "STATUS=serves revision 2", "STATUS=serves revision 3",
+			"STATUS=serves revision 3, 1 refused: see `lbctl status`", "STATUS=serves revision 3",
+		}
+		if !slices.Equal(told.lines, want) {
+			t.Errorf("told %q, want %q", told.lines, want)
+		}
+	})
+}
+
+// toldManager is a service manager that remembers what it is told.
+type toldManager struct {
+	net.Conn
+	lines []string
+}
+
+func (m *toldManager) SetWriteDeadline(time.Time) error { return nil }
+
+func (m *toldManager) Write(b []byte) (int, error) {
+	m.lines = append(m.lines, string(b))
+	return len(b), nil
 }
 
 // TestAlive: a node is alive while its loops are and run answers; once it is told to end, the loops alone count.
