@@ -69,9 +69,12 @@ func (n *Node) readIndex(ctx context.Context) (uint64, error) {
 }
 
 // AnswerReadIndex answers another node's readIndex, and takes its report. The caller has made sure which node it is. Errors: ErrNoLeader (a [*NotLeaderError]),
-// ErrRemoved, ErrClosed, and the context's.
+// ErrRemoved, ErrLeftBehind, ErrClosed, and the context's.
 func (n *Node) AnswerReadIndex(ctx context.Context, report Report) (uint64, error) {
-	if _, gone := n.State().RemovedNode(report.Node); gone {
+	if r, gone := n.State().RemovedNode(report.Node); gone {
+		if r.GetLeftBehind() {
+			return 0, ErrLeftBehind
+		}
 		return 0, ErrRemoved
 	}
 	if err := n.mustLead(); err != nil {

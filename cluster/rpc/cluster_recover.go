@@ -11,6 +11,8 @@ import (
 
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"lbd/cluster"
+	"lbd/cluster/state"
 	raftv1 "lbd/proto/lbd/raft/v1"
 	lbdv1 "lbd/proto/lbd/v1"
 )
@@ -87,7 +89,7 @@ func (s *clusterService) checkRecovery(by Caller, req *lbdv1.RecoverClusterReque
 }
 
 // nobodyCanLead refuses to recover a cluster that elects a leader by itself, or has one: a node that has just started, or is cut off, knows of none. It takes
-// electionWait where nobody leads. With force it does not matter that enough voters answer, as long as none of them hears a leader.
+// electionWait where nobody leads. With force it does not matter that enough voters answer, as long as none of them hears a leader or knows that this node is out.
 func (s *clusterService) nobodyCanLead(ctx context.Context, force bool) error {
 	for began := time.Now(); ; {
 		if n, ok := s.store.State().Node(s.seat.Leader()); ok {
@@ -97,10 +99,8 @@ func (s *clusterService) nobodyCanLead(ctx context.Context, force bool) error {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		for _, h := range heard {
-			if h.leader != "" {
-				return notAllowed(reasonPrecondition, "node `%s` answers and hears node %s lead: the cluster lives, and this node is out of contact with it; mend that, or call `lbctl cluster recover` nowhere", h.node, h.leader)
-			}
+		if err := refusedBy(heard); err != nil {
+			return err
 		}
 		if time.Since(began) >= electionWait {
 			return s.noMajority(heard, force)
@@ -109,6 +109,19 @@ func (s *clusterService) nobodyCanLead(ctx context.Context, force bool) error {
 			return context.Cause(ctx)
 		}
 	}
+}
+
+// refusedBy refuses where another node knows better: this one is a member no more, or the cluster lives.
+func refusedBy(heard []heardLeader) error {
+	for _, h := range heard {
+		switch {
+		case h.gone != nil:
+			return notAllowed(reasonPrecondition, "node `%s` answers: %v: this node can recover nothing; join again with an empty data directory", h.node, h.gone)
+		case h.leader != "":
+			return notAllowed(reasonPrecondition, "node `%s` answers and hears node %s lead: the cluster lives, and this node is out of contact with it; mend that, or call `lbctl cluster recover` nowhere", h.node, h.leader)
+		}
+	}
+	return nil
 }
 
 // noMajority refuses where the voters that answer can elect a leader.
@@ -132,10 +145,13 @@ func (s *clusterService) noMajority(heard []heardLeader, force bool) error {
 		len(names), voters, strings.Join(names, ", "))
 }
 
-// heardLeader is what another node has answered: who leads, if it hears one.
-type heardLeader struct{ id, node, leader string }
+// heardLeader is what another node has answered: who leads, if it hears one, or that the node that asks is a member no more.
+type heardLeader struct {
+	id, node, leader string
+	gone             error
+}
 
-// askWhoLeads asks all other nodes at once. Those that do not answer in time, or are no members any more, are left out.
+// askWhoLeads asks all other nodes at once. Those that do not answer in time are left out.
 func (s *clusterService) askWhoLeads(ctx context.Context) []heardLeader {
 	ctx, cancel := context.WithTimeout(ctx, whoLeadsTimeout)
 	defer cancel()
@@ -148,20 +164,9 @@ func (s *clusterService) askWhoLeads(ctx context.Context) []heardLeader {
 			continue
 		}
 		asked.Go(func() {
-			conn, err := s.peers.Own(n.GetId())
+			h, err := s.askNode(ctx, current, n)
 			if err != nil {
 				return
-			}
-			answer, err := raftv1.NewPeerServiceClient(conn).GetMembers(ctx, &raftv1.GetMembersRequest{})
-			if err != nil {
-				return
-			}
-			h := heardLeader{id: n.GetId(), node: n.GetName()}
-			if id := answer.GetLeader(); id != "" {
-				h.leader = id
-				if leader, ok := current.Node(id); ok {
-					h.leader = "`" + leader.GetName() + "`"
-				}
 			}
 			mu.Lock()
 			defer mu.Unlock()
@@ -170,4 +175,31 @@ func (s *clusterService) askWhoLeads(ctx context.Context) []heardLeader {
 	}
 	asked.Wait()
 	return heard
+}
+
+// askNode asks one of them. A node that lets this one in no more has answered, too.
+func (s *clusterService) askNode(ctx context.Context, current *state.State, n *lbdv1.Node) (heardLeader, error) {
+	h := heardLeader{id: n.GetId(), node: n.GetName()}
+	conn, err := s.peers.Own(n.GetId())
+	if err != nil {
+		return h, err
+	}
+	answer, err := raftv1.NewPeerServiceClient(conn).GetMembers(ctx, &raftv1.GetMembersRequest{})
+	switch err := s.peers.Explain(err); {
+	case errors.Is(err, cluster.ErrLeftBehind):
+		h.gone = cluster.ErrLeftBehind
+		return h, nil
+	case errors.Is(err, cluster.ErrRemoved):
+		h.gone = cluster.ErrRemoved
+		return h, nil
+	case err != nil:
+		return h, err
+	}
+	if id := answer.GetLeader(); id != "" {
+		h.leader = id
+		if leader, ok := current.Node(id); ok {
+			h.leader = "`" + leader.GetName() + "`"
+		}
+	}
+	return h, nil
 }

@@ -13,7 +13,9 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"lbd/cluster"
 	"lbd/cluster/state"
 	raftv1 "lbd/proto/lbd/raft/v1"
 	lbdv1 "lbd/proto/lbd/v1"
@@ -445,4 +447,37 @@ func TestRecoverIsForTheSocket(t *testing.T) {
 	if _, err := node.cluster().RecoverCluster(node.ctx(), request); failureOf(t, err).reason != reasonPrecondition || !strings.Contains(err.Error(), "node `edge-1` leads") {
 		t.Errorf("with a leader: %v", err)
 	}
+}
+
+// TestRecoverByOneThatIsOut: what another node knows counts although a node that has not heard of it answers as before, and whatever is forced.
+func TestRecoverByOneThatIsOut(t *testing.T) {
+	for name, by := range map[string]struct {
+		out  func(c *nodesRig) *raftv1.Command
+		says error
+	}{
+		"removed":     {func(c *nodesRig) *raftv1.Command { return removes(nodeID(3), c.nodes[0].shown) }, cluster.ErrRemoved},
+		"left behind": {func(c *nodesRig) *raftv1.Command { return begins(nodeID(1), c.nodes[0].shown) }, cluster.ErrLeftBehind},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newNodes(t, 3)
+			gone := c.nodes[2]
+			c.hold()
+			if _, err := c.apply(nodeID(1), by.out(c)); err != nil {
+				t.Fatal(err)
+			}
+			c.lead(0)
+			_, err := gone.cluster().RecoverCluster(gone.ctx(), &lbdv1.RecoverClusterRequest{ClusterId: testClusterID, Force: true})
+			if f := failureOf(t, err); f.reason != reasonPrecondition || !strings.Contains(err.Error(), "node `edge-1` answers: "+by.says.Error()+":") {
+				t.Errorf("it recovers: %v", err)
+			}
+		})
+	}
+}
+
+// begins is the command by which an epoch begins with one node alone.
+func begins(id string, shown *tls.Certificate) *raftv1.Command {
+	return &raftv1.Command{Kind: &raftv1.Command_Epoch{Epoch: &raftv1.EpochCommand{
+		Author: "test", Time: timestamppb.New(now), Node: id, Epoch: 2,
+		Authority: &raftv1.Authority{Certificate: shown.Certificate[0], SealedKey: []byte("sealed anew")},
+	}}}
 }

@@ -240,7 +240,8 @@ first: what they still serve is what they knew. The sealing key and the certific
 stays good until "cluster rotate-ca --retire". The answer lists the certificates whose private keys the others hold, and go on holding: where one
 is in wrong hands, replace them. Backups from before can be opened with the sealing keys that they have: make another one.
 
-It is refused while a node leads, or is heard by another one that answers, and, without --force, while a majority of the voters answers.
+It is refused while a node leads, or is heard by another one that answers; where one answers that this node is a member no more; and, without
+--force, while a majority of the voters answers.
 
 It takes the control socket of the node. The node should be the one that is furthest: compare applied_index in "lbctl status" of each.`,
 		Example: "  lbctl cluster recover --cluster-id c-0123456789abcdef --yes",
