@@ -22,12 +22,9 @@ import (
 
 // GetStatus reads the condition of the cluster, and of every node as it says itself.
 func (s *clusterService) GetStatus(ctx context.Context, _ *lbdv1.ClusterServiceGetStatusRequest) (*lbdv1.ClusterServiceGetStatusResponse, error) {
-	replies := s.askStatus(ctx)
+	replies := s.askStatus(ctx, s.fleet.asked(ctx))
 	newest := newestStored(replies)
-	// Under a writer somebody is a revision behind at nearly every instant.
-	for begin := time.Now(); lagging(replies, newest) && time.Since(begin) < lagMax && sleep(ctx, lagPause); {
-		replies = s.askStatus(ctx)
-	}
+	s.askAgain(ctx, replies, newest)
 	current := s.store.State()
 	out := &lbdv1.ClusterServiceGetStatusResponse{ClusterId: current.ClusterID(), Epoch: current.Epoch(), Gate: current.Gate()}
 	voters := map[string]bool{s.fleet.id: s.seat == nil}
@@ -44,28 +41,49 @@ func (s *clusterService) GetStatus(ctx context.Context, _ *lbdv1.ClusterServiceG
 	return out, nil
 }
 
-func (s *clusterService) askStatus(ctx context.Context) []reply[*lbdv1.SystemServiceGetStatusResponse] {
+func (s *clusterService) askStatus(ctx context.Context, nodes []*lbdv1.Node) []statusReply {
 	request := &lbdv1.SystemServiceGetStatusRequest{}
-	return ask(ctx, s.fleet, func(ctx context.Context) (*lbdv1.SystemServiceGetStatusResponse, error) {
+	return askThese(ctx, s.fleet, nodes, asker.way, func(ctx context.Context) (*lbdv1.SystemServiceGetStatusResponse, error) {
 		return s.system.GetStatus(ctx, request)
 	}, func(ctx context.Context, conn grpc.ClientConnInterface) (*lbdv1.SystemServiceGetStatusResponse, error) {
 		return lbdv1.NewSystemServiceClient(conn).GetStatus(ctx, request)
 	})
 }
 
+// statusReply is what one node has said of itself.
+type statusReply = reply[*lbdv1.SystemServiceGetStatusResponse]
+
+// askAgain gives those that answered and are behind a moment: under a writer somebody is a revision behind at nearly every instant. Who has not
+// answered has had its time, and is not waited for once more.
+func (s *clusterService) askAgain(ctx context.Context, replies []statusReply, newest int64) {
+	ctx, cancel := context.WithTimeout(ctx, lagMax)
+	defer cancel()
+	for behind := lagging(replies, newest); len(behind) > 0 && sleep(ctx, lagPause); behind = lagging(replies, newest) {
+		for _, again := range s.askStatus(ctx, behind) {
+			i := slices.IndexFunc(replies, func(r statusReply) bool { return r.node.GetId() == again.node.GetId() })
+			if again.err == nil {
+				replies[i] = again
+			}
+		}
+	}
+}
+
 // newestStored is the newest revision that any node has.
-func newestStored(replies []reply[*lbdv1.SystemServiceGetStatusResponse]) (newest int64) {
+func newestStored(replies []statusReply) (newest int64) {
 	for _, r := range replies {
 		newest = max(newest, r.answer.GetStoredRevision())
 	}
 	return newest
 }
 
-// lagging tells whether a node that answers does not serve a revision.
-func lagging(replies []reply[*lbdv1.SystemServiceGetStatusResponse], revision int64) bool {
-	return slices.ContainsFunc(replies, func(r reply[*lbdv1.SystemServiceGetStatusResponse]) bool {
-		return r.err == nil && r.answer.GetServedRevision() < revision
-	})
+// lagging are the nodes that answer and do not serve a revision.
+func lagging(replies []statusReply, revision int64) (nodes []*lbdv1.Node) {
+	for _, r := range replies {
+		if r.err == nil && r.answer.GetServedRevision() < revision {
+			nodes = append(nodes, r.node)
+		}
+	}
+	return nodes
 }
 
 // sleep is false if the call ended first.
@@ -79,7 +97,7 @@ func sleep(ctx context.Context, d time.Duration) bool {
 }
 
 // nodeStatus is a node as it was found.
-func (s *clusterService) nodeStatus(r reply[*lbdv1.SystemServiceGetStatusResponse], voter bool) *lbdv1.NodeStatus {
+func (s *clusterService) nodeStatus(r statusReply, voter bool) *lbdv1.NodeStatus {
 	n := &lbdv1.NodeStatus{Node: r.node, Voter: voter}
 	if r.err != nil {
 		n.UnreachableReason = s.fleet.silence(r.err)

@@ -1,8 +1,10 @@
 package rpc
 
 import (
+	"net"
 	"slices"
 	"testing"
+	"time"
 
 	lbdv1 "lbd/proto/lbd/v1"
 )
@@ -84,4 +86,36 @@ func TestJudge(t *testing.T) {
 			t.Errorf("%s: problems %q, warnings %q", name, c.GetProblems(), c.GetWarnings())
 		}
 	}
+}
+
+// A node that is silent is waited for once, also while another one is asked again as it is behind.
+func TestStatusWaitsOnceForTheSilent(t *testing.T) {
+	c := newNodes(t, 3)
+	n := c.nodes[0]
+	c.moves(3, deafAddress(t))
+	n.mustApply(owner("web"), web()...) // nobody serves it
+	n.server.guard.fleet.patience = 2 * time.Second
+	begun := time.Now()
+	answer, err := lbdv1.NewClusterServiceClient(n.conn).GetStatus(n.ctx(), &lbdv1.ClusterServiceGetStatusRequest{})
+	took := time.Since(begun)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n2, n3 := answer.GetNodes()[1], answer.GetNodes()[2]; !n2.GetReachable() || n2.GetServedRevision() != 0 || n3.GetReachable() {
+		t.Errorf("edge-2 %v, edge-3 %v", n2, n3)
+	}
+	if took < 2*time.Second || took >= 4*time.Second {
+		t.Errorf("it took %v, want the patience of 2s once, and a second for who is behind", took)
+	}
+}
+
+// deafAddress is one where connections are taken, and nothing is ever said.
+func deafAddress(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	return l.Addr().String()
 }

@@ -121,10 +121,21 @@ func ask[T any](ctx context.Context, f *fleet, here func(context.Context) (T, er
 // askBy is ask by one of the asker's ways.
 func askBy[T any](ctx context.Context, f *fleet, way func(asker, context.Context, string) (context.Context, grpc.ClientConnInterface, error),
 	here func(context.Context) (T, error), there func(context.Context, grpc.ClientConnInterface) (T, error)) []reply[T] {
+	return askThese(ctx, f, f.asked(ctx), way, here, there)
+}
+
+// asked are the nodes that a question is for which names none.
+func (f *fleet) asked(ctx context.Context) []*lbdv1.Node {
 	nodes := f.nodes()
 	if isNodeOnly(ctx) {
 		nodes = slices.DeleteFunc(nodes, func(n *lbdv1.Node) bool { return n.GetId() != f.id })
 	}
+	return nodes
+}
+
+// askThese is askBy of some nodes alone.
+func askThese[T any](ctx context.Context, f *fleet, nodes []*lbdv1.Node, way func(asker, context.Context, string) (context.Context, grpc.ClientConnInterface, error),
+	here func(context.Context) (T, error), there func(context.Context, grpc.ClientConnInterface) (T, error)) []reply[T] {
 	replies := make([]reply[T], len(nodes))
 	var all sync.WaitGroup
 	for i, n := range nodes {

@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"lbd/cluster"
@@ -168,6 +169,17 @@ func (c *nodesRig) apply(id string, cmd *raftv1.Command) (state.Result, error) {
 		}
 	}
 	return result, result.Err
+}
+
+// moves gives a node another address in its record.
+func (c *nodesRig) moves(i int, address string) {
+	c.t.Helper()
+	n, _ := c.truth.Node(nodeID(i))
+	n = proto.CloneOf(n)
+	n.Address = address
+	if _, err := c.nodes[0].seat.AcceptNode(c.t.Context(), n); err != nil {
+		c.t.Fatal(err)
+	}
 }
 
 // sharedStore is a node's store: only the leader's takes changes.

@@ -194,14 +194,18 @@ func (p *Peers) ReadIndex(ctx context.Context, leader string, report cluster.Rep
 	return answer.GetIndex(), p.Explain(err)
 }
 
-// ProposeNode takes this node's own record to the leader.
+// ProposeNode takes this node's own record to the leader, or to one that may lead. From one that does not it learns where the others are: the leader may have
+// moved at the same time, and then neither finds the other by its own state.
 func (p *Peers) ProposeNode(ctx context.Context, leader string, node *lbdv1.Node) (uint64, error) {
 	conn, err := p.Own(leader)
 	if err != nil {
 		return 0, err
 	}
 	answer, err := raftv1.NewPeerServiceClient(conn).ProposeNode(ctx, &raftv1.ProposeNodeRequest{Node: node, Run: p.run})
-	return answer.GetIndex(), p.Explain(err)
+	if err = p.Explain(err); errors.Is(err, cluster.ErrNoLeader) {
+		p.learnLater()
+	}
+	return answer.GetIndex(), err
 }
 
 // Explain makes one of package cluster's errors of another node's answer, where there is one.

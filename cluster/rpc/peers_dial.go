@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -85,15 +86,22 @@ func (p *Peers) dial(ctx context.Context, node, alpn string) (net.Conn, error) {
 // movedTo is where a member says that it is, while its record has another address.
 type movedTo struct{ from, to string }
 
-// addresses are where a member may be: where it said, as long as its record is the one from before that, and what its record has.
-func (p *Peers) addresses(n *lbdv1.Node) []string {
+// addresses are where a member may be: where it said, as long as its record is the one from before that; where others' newer record says, of one
+// that is found no more from the own one; and what that has.
+func (p *Peers) addresses(n *lbdv1.Node) (all []string) {
 	recorded := n.GetAddress()
 	if said, ok := p.moved.Load(n.GetId()); ok {
 		if m, _ := said.(movedTo); m.from == recorded && m.to != recorded {
-			return []string{m.to, recorded}
+			all = append(all, m.to)
 		}
 	}
-	return []string{recorded}
+	if told, ok := p.learning.member(n.GetId(), p.seated()); ok && told.GetKey() == n.GetKey() && told.GetAddress() != "" && !slices.Contains(all, told.GetAddress()) {
+		all = append(all, told.GetAddress())
+	}
+	if !slices.Contains(all, recorded) {
+		all = append(all, recorded)
+	}
+	return all
 }
 
 func (p *Peers) dialAddress(ctx context.Context, n *lbdv1.Node, address, alpn string) (net.Conn, error) {

@@ -256,6 +256,43 @@ func TestMovedMember(t *testing.T) {
 	}
 }
 
+// Two have moved at once, and one of them leads: the other finds it by what the one that has stayed tells.
+func TestMovedLeader(t *testing.T) {
+	c := newNodes(t, 3)
+	leader, stayed, lagging := c.nodes[0], c.nodes[1], c.nodes[2]
+	c.moves(1, deadAddress(t))
+	c.hold()
+	c.moves(1, leader.address)
+	stayed.seat.set(stayed.seat.catchUpLocked)
+	lagging.seat.set(func() { lagging.seat.ever = false })
+	own, _ := lagging.peers.Member(lagging.id)
+	if _, err := lagging.peers.Dial(t.Context(), leader.id); err == nil {
+		t.Fatal("it finds the leader by itself")
+	}
+	if _, err := lagging.peers.ProposeNode(t.Context(), stayed.id, own); !errors.Is(err, cluster.ErrNoLeader) {
+		t.Fatalf("by who does not lead: %v", err)
+	}
+	lagging.peers.learn(t.Context())
+	n, _ := lagging.peers.Member(leader.id)
+	if got := lagging.peers.addresses(n); len(got) != 2 || got[0] != leader.address {
+		t.Fatalf("its addresses are %v, want %s first", got, leader.address)
+	}
+	if _, err := lagging.peers.readyFor(t.Context(), leader.id); err != nil {
+		t.Errorf("the leader where it is now: %v", err)
+	}
+}
+
+// deadAddress is one where nobody listens.
+func deadAddress(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
 // A node that was cut off while another one was removed asks, before it lets that one in.
 func TestCutOffDuringARemoval(t *testing.T) {
 	c := newNodes(t, 3)
