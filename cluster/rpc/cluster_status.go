@@ -140,6 +140,9 @@ func judge(c *lbdv1.ClusterServiceGetStatusResponse, newest int64) {
 			c.Warnings = append(c.Warnings, text)
 		}
 	}
+	if !slices.ContainsFunc(c.GetNodes(), func(n *lbdv1.NodeStatus) bool { return n.GetReachable() && n.GetNode().GetDrain() == nil }) {
+		c.Problems = append(c.Problems, "no node that answers takes traffic: `lbctl node undrain NODE`")
+	}
 	c.Problems = append(c.Problems, ownProblems(c.GetNodes())...)
 	switch voters := c.GetVoters(); {
 	case voters == 2:

@@ -5,6 +5,11 @@ import (
 	"slices"
 	"testing"
 	"time"
+<<<<<<< Updated upstream
+=======
+
+	"google.golang.org/protobuf/types/known/timestamppb"
+>>>>>>> Stashed changes
 
 	lbdv1 "lbd/proto/lbd/v1"
 )
@@ -22,6 +27,9 @@ func TestJudge(t *testing.T) {
 		return n
 	}
 	silent := func(n *lbdv1.NodeStatus) { n.Reachable, n.UnreachableReason = false, "connection refused" }
+	drained := func(n *lbdv1.NodeStatus) {
+		n.Node.Drain = &lbdv1.NodeDrain{Author: "ann", Reason: "kernel", Time: timestamppb.New(time.Unix(0, 0))}
+	}
 	for name, test := range map[string]struct {
 		nodes              []*lbdv1.NodeStatus
 		leader             string
@@ -46,6 +54,11 @@ func TestJudge(t *testing.T) {
 				"no quorum: 1 of 3 voters answer, and it takes 2: traffic is served, changes are refused",
 				"node b does not answer: connection refused", "node c does not answer: connection refused",
 			},
+		},
+		"all drained": {
+			nodes: []*lbdv1.NodeStatus{node("a", "1.0.0", 1, drained), node("b", "1.0.0", 1, silent), node("c", "1.0.0", 1, drained)}, leader: "a",
+			problems: []string{"node b does not answer: connection refused", "no node that answers takes traffic: `lbctl node undrain NODE`"},
+			warnings: []string{"node a is drained by ann since 1970-01-01T00:00:00Z: kernel", "node c is drained by ann since 1970-01-01T00:00:00Z: kernel"},
 		},
 		"stale": {
 			nodes: []*lbdv1.NodeStatus{

@@ -42,7 +42,9 @@ func TestRemoveTheNodeThatAnswers(t *testing.T) {
 	}
 	lbctl("", "cluster", "remove", "edge-2", "--yes").wants(t, 4, "", "this node was removed")
 	cluster.removals = 0
-	node.whoAmI = func(login) (*lbdv1.WhoAmIResponse, error) { return nil, status.Error(codes.Internal, "no answer to that") }
+	node.whoAmI = func(login) (*lbdv1.WhoAmIResponse, error) {
+		return nil, status.Error(codes.Internal, "no answer to that")
+	}
 	for _, args := range [][]string{{"cluster", "remove", "edge-1", "--yes"}, {"cluster", "replace", "edge-1", "edge-4", "--yes"}} {
 		lbctl("", args...).wants(t, 9, "", "nothing was removed: it is not known which node answers\nerror: no answer to that")
 	}
