@@ -5,11 +5,8 @@ import (
 	"slices"
 	"testing"
 	"time"
-<<<<<<< Updated upstream
-=======
 
 	"google.golang.org/protobuf/types/known/timestamppb"
->>>>>>> Stashed changes
 
 	lbdv1 "lbd/proto/lbd/v1"
 )
