@@ -236,8 +236,8 @@ func (c *cli) clusterRecover() *cobra.Command {
 voters are lost for good, so that there is no leader any more. What was acknowledged shortly before, and had not come to this node, is lost.
 
 All other nodes are members no more, also those that are only out of contact: they have to join anew on empty data directories. Stop them
-first: what they still serve is what they knew. The sealing key and the certificate authority become others; the pin of the authority before
-stays good until "cluster rotate-ca --retire". The answer lists the certificates whose private keys the others hold, and go on holding: where one
+first: what they still serve is what they knew. The sealing key and the certificate authority become others; the pins of those before stay
+good until "cluster rotate-ca --retire". The answer lists the certificates whose private keys the others hold, and go on holding: where one
 is in wrong hands, replace them. Backups from before can be opened with the sealing keys that they have: make another one.
 
 It is refused while a node leads, or is heard by another one that answers; where one answers that this node is a member no more; and, without
