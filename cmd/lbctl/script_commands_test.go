@@ -100,6 +100,9 @@ var scriptCommands = map[string]func(ts *testscript.TestScript, neg bool, args [
 	"count":          cmdCount,
 	"within":         cmdWithin,
 	"secret":         cmdSecret,
+	"ids":            cmdIDs,
+	"knock":          cmdKnock,
+	"knock-for":      cmdKnockFor,
 }
 
 func need(ts *testscript.TestScript, neg bool, args []string, n int, usage string) {
