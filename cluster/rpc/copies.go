@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strings"
 	"sync"
 	"time"
 
@@ -18,8 +19,9 @@ import (
 )
 
 // A data directory is a node's identity, and two processes on two copies of it would be one voter with two votes. A copy that is started with another
-// address beside the node asks at the address of its record, before it takes part, whether that is itself (RunsAt). Where the node was out of its reach then, the
-// others ask there when it says that it has moved, and whenever another process calls as that node than before (checkRun).
+// address beside the node asks at the address of its record, before it takes part, whether that is itself (RunsAt), and then the others, who may reach what it
+// does not (RunsBeside). Where the node was out of everybody's reach then, the others ask there when it says that it has moved, and whenever another process
+// calls as that node than before, or connects to their raft (checkRun).
 
 // RunsAt tells whether at an address there is a control port that shows this key: a node that is about to start, and has another address, is a copy then. What
 // does not answer within selfLookTimeout is nobody.
@@ -43,6 +45,28 @@ func RunsAt(ctx context.Context, address, key string) bool {
 	})
 	_ = secure.HandshakeContext(ctx)
 	return found
+}
+
+// RunsBeside asks the members, of a node that has another address than before and takes no part yet, whether another process of it answers them at the
+// address that they know: cluster.ErrCopied. Who does not answer within selfLookTimeout has nothing to say.
+func (p *Peers) RunsBeside(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, selfLookTimeout)
+	defer cancel()
+	members := p.known()
+	answers := make(chan error, len(members))
+	for _, id := range members {
+		go func() {
+			_, err := p.ReadIndex(ctx, id, cluster.Report{Applied: p.seated().Applied()})
+			answers <- err
+		}()
+	}
+	var copied error
+	for range members {
+		if err := <-answers; errors.Is(err, cluster.ErrCopied) {
+			copied = err
+		}
+	}
+	return copied
 }
 
 // copies are which process of each member answers at the address of its record, for a moment where it is not the one that calls: both may go on calling.
@@ -71,6 +95,29 @@ func (p *Peers) checkRun(ctx context.Context, n *lbdv1.Node, run string) error {
 		return nil
 	}
 	return fmt.Errorf("another process of node %s is at %s: %w", n.GetName(), n.GetAddress(), cluster.ErrCopied)
+}
+
+// endCopied ends a connection to raft of a process that is on a copy, as soon as that is found out.
+func (p *Peers) endCopied(c *peerConn, n *lbdv1.Node, run string) {
+	p.start(func() {
+		if err := p.checkRun(p.life, n, run); err != nil {
+			p.cfg.Logger.Warn("a connection was ended", "source", c.RemoteAddr().String(), "reason", err)
+			_ = c.Close()
+		}
+	})
+}
+
+// alpnRun is what a process offers beside alpnRaft, for the other side to know which one connects. It is never agreed on.
+const alpnRun = "lbd-run/"
+
+// runOf is the process that says hello; empty: it does not say.
+func runOf(hello *tls.ClientHelloInfo) string {
+	for _, offered := range hello.SupportedProtos {
+		if run, ok := strings.CutPrefix(offered, alpnRun); ok {
+			return run
+		}
+	}
+	return ""
 }
 
 func (p *Peers) runsElsewhere(ctx context.Context, n *lbdv1.Node, run string) bool {

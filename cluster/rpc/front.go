@@ -139,7 +139,7 @@ func (p *Port) take(conn *portConn) {
 	}
 	known := &callerConn{Conn: secure, port: conn, state: secure.ConnectionState()}
 	if known.state.NegotiatedProtocol == alpnRaft {
-		err = p.takeRaft(ctx, known)
+		err = p.takeRaft(ctx, known, working.run)
 	} else {
 		err = p.takeCaller(ctx, known)
 	}
@@ -182,7 +182,7 @@ func (p *Port) trackNode(ctx context.Context, known *callerConn, leaf *x509.Cert
 }
 
 // takeRaft hands the connection of a member over to the seat.
-func (p *Port) takeRaft(ctx context.Context, known *callerConn) error {
+func (p *Port) takeRaft(ctx context.Context, known *callerConn, run string) error {
 	leaf := known.state.PeerCertificates[0]
 	n, err := p.Peers.verify(leaf)
 	if err != nil {
@@ -193,6 +193,7 @@ func (p *Port) takeRaft(ctx context.Context, known *callerConn) error {
 		return err
 	}
 	known.port.trust("node/" + n.GetId())
+	p.Peers.endCopied(tracked, n, run)
 	if _, err = tracked.Write([]byte{raftWelcome}); err == nil {
 		err = p.Peers.deliver(ctx, tracked)
 	}
@@ -248,7 +249,7 @@ func (p *Port) tlsConfig(working *handshakeConn) *tls.Config {
 		if p.Peers == nil || !slices.Contains(hello.SupportedProtos, alpnRaft) {
 			return nil, nil
 		}
-		working.raft = true
+		working.raft, working.run = true, runOf(hello)
 		raft := config.Clone()
 		raft.GetConfigForClient = nil
 		raft.NextProtos = []string{alpnRaft}
@@ -356,6 +357,7 @@ type handshakeConn struct {
 	leave   func() // nil: it holds no place
 	raft    bool   // it asked for raft
 	refusal error  // why it is no member
+	run     string // the process that asked for raft
 }
 
 func (c *handshakeConn) Write(b []byte) (int, error) {

@@ -129,9 +129,13 @@ func (p *Peers) dialAddress(ctx context.Context, n *lbdv1.Node, address, alpn st
 
 // clientTLS shows this node's certificate to a member, and takes none for it but the member itself.
 func (p *Peers) clientTLS(node, alpn string) *tls.Config {
+	offered := []string{alpn}
+	if alpn == alpnRaft { // not of calls, by which the other side finds out who is at an address (runAt): that would ask back without end
+		offered = append(offered, alpnRun+p.run)
+	}
 	return &tls.Config{
 		MinVersion:         tls.VersionTLS13,
-		NextProtos:         []string{alpn},
+		NextProtos:         offered,
 		ServerName:         peerHost,
 		InsecureSkipVerify: true, // VerifyConnection is what judges
 		VerifyConnection: func(s tls.ConnectionState) error {

@@ -88,14 +88,31 @@ func (c *control) prepare(cfg config, seed *raftv1.JoinResponse, log *slog.Logge
 // checkCopy refuses a copy of the data directory of a node that runs: it answers at the address of its record, which is not this process's. The control port
 // has to be silent still.
 func (c *control) checkCopy(ctx context.Context, cfg *config, node *cluster.Node) error {
-	recorded, ok := node.State().Node(node.ID())
-	if c.peers == nil || !ok || recorded.GetAddress() == "" || recorded.GetAddress() == cfg.address() {
-		return nil
-	}
-	if rpc.RunsAt(ctx, recorded.GetAddress(), nodeKeyPin(c.key)) {
-		return cfg.errCopied(" at " + recorded.GetAddress())
+	if at := c.movedFrom(cfg, node); at != "" && rpc.RunsAt(ctx, at, nodeKeyPin(c.key)) {
+		return cfg.errCopied(" at " + at)
 	}
 	return nil
+}
+
+// askForCopy is checkCopy by the other nodes. They have to be let in, and raft has to be silent still.
+func (c *control) askForCopy(ctx context.Context, cfg *config, node *cluster.Node) error {
+	at := c.movedFrom(cfg, node)
+	if at == "" {
+		return nil
+	}
+	if c.peers.RunsBeside(ctx) != nil {
+		return cfg.errCopied(" at " + at + ", as another node says")
+	}
+	return nil
+}
+
+// movedFrom is the address of the node's record, where it is another one than this process's; empty: it is not.
+func (c *control) movedFrom(cfg *config, node *cluster.Node) string {
+	recorded, ok := node.State().Node(node.ID())
+	if c.peers == nil || !ok || recorded.GetAddress() == cfg.address() {
+		return ""
+	}
+	return recorded.GetAddress()
 }
 
 // ways are those to the other nodes, for this node's own questions; nil: there are none.

@@ -65,6 +65,9 @@ func openSeat(ctx context.Context, cfg *config, sockets *inherited, log *slog.Lo
 	}
 	s.sealKeeper = newSealKeeper(s.node, s.keys, s.control.ways(), log)
 	s.control.begin(ctx, *cfg, s.node, s.keys, log)
+	if err := s.control.askForCopy(ctx, cfg, s.node); err != nil {
+		return s, err
+	}
 	err = startState(ctx, *cfg, seed == nil && !hasOthers(s.node.State()), s.node, s.keys)
 	if err == nil && seed != nil {
 		cfg.awaitState(ctx, s.node, log)
