@@ -168,7 +168,7 @@ func TestLeaderIsolated(t *testing.T) {
 // A node whose link comes and goes costs nobody an election.
 func TestFlappingLink(t *testing.T) {
 	t.Parallel()
-	c := New(t, 3, Options{})
+	c := New(t, 3, Options{Timing: cluster.Timing{Election: 750 * time.Millisecond}})
 	leader := c.Leader()
 	lonely := c.But(leader)[0]
 	before := leader.Node.RaftStats().Term
