@@ -39,28 +39,28 @@ func (e *commandError) Unwrap() error { return e.err }
 
 // Again kills lbd, as a power cut would, and starts it on the same data. It returns how long it took until lbd served.
 func (n *Node) Again(ctx context.Context, bin string) (time.Duration, error) {
-	if err := n.cmd.Process.Kill(); err != nil {
-		return 0, err
-	}
-	_ = n.cmd.Wait() // killed
+	n.lbd.kill()
 	began := time.Now()
-	err := n.run(ctx, bin, nil)
+	lbd, err := n.begin(ctx, bin, nil)
+	if err == nil {
+		n.lbd = lbd
+	}
 	return time.Since(began), err
 }
 
 // Upgrade starts a second lbd on the same data, which takes the place of the one that runs, and returns when it serves. The end of the first one is
 // told by the channel. After an error the first one goes on.
 func (n *Node) Upgrade(ctx context.Context, bin string) (ended <-chan error, err error) {
-	before := n.cmd
-	if err := n.run(ctx, bin, nil); err != nil {
-		if n.cmd != nil {
-			_ = n.cmd.Process.Kill() // if it has not ended
-			_ = n.cmd.Wait()
-		}
-		n.cmd = before
+	before := n.lbd
+	lbd, err := n.begin(ctx, bin, nil)
+	if err != nil {
 		return nil, err
 	}
+	n.lbd = lbd
 	told := make(chan error, 1)
-	go func() { told <- before.Wait() }()
+	go func() {
+		<-before.ended
+		told <- before.err
+	}()
 	return told, nil
 }

@@ -2,7 +2,6 @@
 package node
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -27,7 +26,7 @@ type Node struct {
 	HTTP, HTTPS string // HOST:PORT of the two listeners
 
 	dir     string
-	cmd     *exec.Cmd
+	lbd     *process
 	backend *http.Server
 	open    atomic.Int64 // connections that the backend has
 }
@@ -67,7 +66,7 @@ func (n *Node) start(ctx context.Context, bin, document string, before []string)
 			return err
 		}
 	}
-	if err := n.run(ctx, bin, before); err != nil {
+	if n.lbd, err = n.begin(ctx, bin, before); err != nil {
 		return err
 	}
 	apply := exec.CommandContext(ctx, filepath.Join(bin, "lbctl"), "apply", "-f", "-", "--wait")
@@ -76,60 +75,26 @@ func (n *Node) start(ctx context.Context, bin, document string, before []string)
 	return run(apply)
 }
 
-// run starts lbd and waits for its ready line.
-func (n *Node) run(ctx context.Context, bin string, before []string) error {
-	words := append(before, filepath.Join(bin, "lbd"), "run", "--dev", "--data-dir", n.dir, "--node", "bench",
-		"--listen", "http="+n.HTTP, "--listen", "https="+n.HTTPS, "--metrics", "off")
-	n.cmd = exec.CommandContext(ctx, words[0], words[1:]...)
-	n.cmd.Env = append(os.Environ(), "LBD_CONTROL=off") // not a flag: older builds do not know it
-	stderr, err := n.cmd.StderrPipe()
-	if err != nil {
-		return err
-	}
-	if err := n.cmd.Start(); err != nil {
-		n.cmd = nil
-		return err
-	}
-	ready := make(chan string, 1)
-	go func() {
-		said := ""
-		for s := bufio.NewScanner(stderr); s.Scan(); {
-			if said += s.Text() + "\n"; strings.HasPrefix(s.Text(), "lbd ready") {
-				ready <- ""
-				break
-			}
-		}
-		ready <- said
-		_, _ = io.Copy(io.Discard, stderr)
-	}()
-	select {
-	case said := <-ready:
-		if said != "" {
-			return fmt.Errorf("lbd ended before it was ready: %s", said)
-		}
-		return nil
-	case <-time.After(readyTimeout):
-		return errors.New("lbd is not ready")
-	}
-}
-
-// Close ends lbd and the backend.
+// Close ends lbd and the backend, and takes away what they have left.
 func (n *Node) Close() error {
-	if n.cmd != nil {
-		_ = n.cmd.Process.Signal(syscall.SIGTERM) // it may have ended
-		kill := time.AfterFunc(readyTimeout, func() { _ = n.cmd.Process.Kill() })
-		_ = n.cmd.Wait() // how it ends after measuring does not matter
+	if n.lbd != nil {
+		_ = n.lbd.cmd.Process.Signal(syscall.SIGTERM) // it may have ended
+		kill := time.AfterFunc(readyTimeout, func() { _ = n.lbd.cmd.Process.Kill() })
+		<-n.lbd.ended // how it ends after measuring does not matter
 		kill.Stop()
 	}
 	if n.backend != nil {
 		_ = n.backend.Close() // the process is about to end
 	}
-	return os.RemoveAll(n.dir)
+	if n.dir == "" {
+		return nil
+	}
+	return errors.Join(os.RemoveAll(n.dir), os.RemoveAll(n.log()))
 }
 
 // Resident returns the resident memory of lbd in bytes.
 func (n *Node) Resident() (int64, error) {
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", n.cmd.Process.Pid))
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", n.lbd.pid()))
 	if err != nil {
 		return 0, err
 	}
@@ -142,7 +107,7 @@ func (n *Node) Resident() (int64, error) {
 // Files returns how many files and sockets lbd has open, those to the backend not counted. It is a cheap question, unlike one for
 // the kernel's table of connections, whose answer takes a core 20 ms.
 func (n *Node) Files() (int, error) {
-	entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", n.cmd.Process.Pid))
+	entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", n.lbd.pid()))
 	return len(entries) - int(n.open.Load()), err
 }
 

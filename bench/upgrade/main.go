@@ -59,6 +59,9 @@ func main() {
 		fmt.Print(r)
 		err = r.verdict()
 	}
+	if err != nil && r != nil {
+		fmt.Fprintln(os.Stderr, "what lbd has said at last:\n"+r.said)
+	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "upgrade:", err)
 		os.Exit(1)
@@ -71,6 +74,7 @@ type result struct {
 	slowest   time.Duration // from the start of the second process until it serves
 	processes []error       // how the old ones ended
 	counts    []*count
+	said      string // the end of what all of them have said
 }
 
 func (r *result) String() string {
@@ -138,6 +142,7 @@ func measure(ctx context.Context, o options) (*result, error) {
 	}
 	err = r.upgrade(clients, n, o, past)
 	all.Wait()
+	r.said = n.Said()
 	return r, err
 }
 
