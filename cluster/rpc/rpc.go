@@ -216,6 +216,8 @@ type Refusal struct {
 	Kind, Name string
 	// Reason says why, in words.
 	Reason string
+	// Passing: it ends by itself, most likely within seconds. Who waits for the revision goes on.
+	Passing bool
 }
 
 func (c *Config) check() error {

@@ -116,7 +116,11 @@ func progressOf(node string, number int64, changed []*lbdv1.Change, p Progress) 
 		out.Progress = lbdv1.NodeProgress_NODE_PROGRESS_SERVED
 	}
 	for _, refusal := range p.Refused {
-		if concerns(refusal, number, changed, p.Revision) {
+		switch {
+		case !concerns(refusal, number, changed, p.Revision):
+		case refusal.Passing:
+			out.Progress, out.Reason = lbdv1.NodeProgress_NODE_PROGRESS_PENDING, refusal.String()
+		default:
 			out.Progress = lbdv1.NodeProgress_NODE_PROGRESS_REFUSED
 			out.Reason = refusal.String()
 			return out

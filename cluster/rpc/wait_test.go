@@ -66,6 +66,20 @@ func TestWaitForRevisionServed(t *testing.T) {
 	r.expect(r.wait(r.ctx(), 1), "n1 SERVED 2", "end")
 }
 
+// TestPassingRefusal: a node that has still to get a sealing key is waited for; what else it refuses counts.
+func TestPassingRefusal(t *testing.T) {
+	changed := []*lbdv1.Change{{Kind: "certificates", Name: "shop"}, {Kind: "listeners", Name: "http"}}
+	passing := Refusal{Revision: 3, Kind: "certificates", Name: "shop", Reason: "the others are asked for its key", Passing: true}
+	got := progressOf("n1", 3, changed, Progress{Revision: 3, Refused: []Refusal{passing}})
+	if got.GetProgress() != lbdv1.NodeProgress_NODE_PROGRESS_PENDING || got.GetReason() == "" {
+		t.Errorf("%v", got)
+	}
+	got = progressOf("n1", 3, changed, Progress{Revision: 3, Refused: []Refusal{passing, {Revision: 3, Kind: "listeners", Name: "http", Reason: "ADDRESS_IN_USE"}}})
+	if got.GetProgress() != lbdv1.NodeProgress_NODE_PROGRESS_REFUSED {
+		t.Errorf("with another one: %v", got)
+	}
+}
+
 func TestWaitForRevisionRefused(t *testing.T) {
 	r := newRig(t)
 	r.mustApply(owner("web"), web()...)                     // 1

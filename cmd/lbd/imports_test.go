@@ -49,7 +49,7 @@ var policy = map[string]struct {
 	"bench/plot":    {nil, nil},
 	"bench/backend": {nil, []string{"golang.org/x/sys/unix"}},
 	"bench/load":    {[]string{"bench/backend", "bench/stats"}, []string{"golang.org/x/sys/unix"}},
-	"bench/lab":     {[]string{"bench/backend", "bench/load", "bench/plot", "bench/stats"}, []string{"golang.org/x/sys/unix"}},
+	"bench/lab":     {[]string{"bench/backend", "bench/load", "bench/node", "bench/plot", "bench/stats"}, []string{"golang.org/x/sys/unix"}},
 	"bench/node":    {nil, nil},
 	"bench/big":     {[]string{"bench/node"}, nil},
 	"bench/cluster": {[]string{"bench/node"}, nil},

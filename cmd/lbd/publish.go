@@ -285,7 +285,8 @@ func (a *appliance) proveOne(name string) {
 
 // refuse records that a resource is not served as the revision stored it, and says so once.
 func (a *appliance) refuse(k state.Key, revision int64, err error) {
-	r := rpc.Refusal{Revision: revision, Kind: string(k.Kind), Name: k.Name, Reason: strings.ReplaceAll(err.Error(), "\n", "; ")}
+	r := rpc.Refusal{Revision: revision, Kind: string(k.Kind), Name: k.Name, Reason: strings.ReplaceAll(err.Error(), "\n", "; "),
+		Passing: k.Kind == state.Certificates && a.keyless[k.Name] && hasOthers(a.node.State())}
 	if a.refused[k] != r {
 		a.log.Error("a resource is not served as it is stored", "resource", k.String(), "revision", revision, "err", r.Reason)
 	}

@@ -114,6 +114,11 @@ func serve(ctx context.Context, cfg config) (err error) {
 	defer ignore()
 	stop()
 	a.leave(again, handedOver)
+	return p.ended(handedOver)
+}
+
+// ended is how the process ends after it has left: well, unless it ran on a copy.
+func (p *process) ended(handedOver bool) error {
 	if !handedOver && isClosed(p.copied()) {
 		return p.cfg.errCopied("")
 	}
