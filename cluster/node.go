@@ -281,7 +281,7 @@ func (n *Node) show(before, st *state.State) {
 	}
 	was, _ := before.Node(n.id)
 	is, _ := st.Node(n.id)
-	if before.Revision() == st.Revision() && before.OverrideVersion() == st.OverrideVersion() && before.ClusterID() == st.ClusterID() && was == is {
+	if before.Revision() == st.Revision() && before.OverrideVersion() == st.OverrideVersion() && before.TicketKeyVersion() == st.TicketKeyVersion() && before.ClusterID() == st.ClusterID() && was == is {
 		return // nothing to serve otherwise
 	}
 	select {

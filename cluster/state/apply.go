@@ -75,6 +75,8 @@ func (s *State) Apply(cmd *raftv1.Command) (next *State, res Result) {
 		next, res = s.gate(e, kind.Gate)
 	case *raftv1.Command_Epoch:
 		next, res = s.epoch(e, kind.Epoch)
+	case *raftv1.Command_TicketKeys:
+		next, res = s.ticketKeys(e, kind.TicketKeys)
 	default:
 		next, res = s.next(e, cmd)
 	}

@@ -38,7 +38,7 @@ func (s *State) Usage() Usage {
 		Resources: s.counter(sizeIndex(resourcePrefix)),
 		History:   s.counter(sizeIndex(revisionPrefix)) + s.counter(sizeIndex(beforePrefix)),
 	}
-	for _, prefix := range []string{authorityPrefix, auditPrefix, clusterPrefix, joinTokenPrefix, nodePrefix, overridePrefix, pendingPrefix, removedPrefix, requestPrefix, tokenPrefix} {
+	for _, prefix := range []string{authorityPrefix, auditPrefix, clusterPrefix, joinTokenPrefix, nodePrefix, overridePrefix, pendingPrefix, removedPrefix, requestPrefix, ticketKeyPrefix, tokenPrefix} {
 		u.Other += s.counter(sizeIndex(prefix))
 	}
 	return u

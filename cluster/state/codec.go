@@ -151,6 +151,8 @@ func wrapRecord(m proto.Message) *raftv1.SnapshotRecord {
 		return &raftv1.SnapshotRecord{Record: &raftv1.SnapshotRecord_PendingJoin{PendingJoin: m}}
 	case *raftv1.ClusterRecord:
 		return &raftv1.SnapshotRecord{Record: &raftv1.SnapshotRecord_Cluster{Cluster: m}}
+	case *raftv1.TicketKey:
+		return &raftv1.SnapshotRecord{Record: &raftv1.SnapshotRecord_TicketKey{TicketKey: m}}
 	default:
 		panic(fmt.Sprintf("record of type %T", m))
 	}
@@ -187,6 +189,8 @@ func unwrapRecord(r *raftv1.SnapshotRecord) proto.Message {
 		return r.PendingJoin
 	case *raftv1.SnapshotRecord_Cluster:
 		return r.Cluster
+	case *raftv1.SnapshotRecord_TicketKey:
+		return r.TicketKey
 	default:
 		return nil
 	}
@@ -227,6 +231,8 @@ func recordKey(m proto.Message, uploads map[string]int64) string {
 		return pendingKey(m.GetNode().GetId())
 	case *raftv1.ClusterRecord:
 		return clusterKey
+	case *raftv1.TicketKey:
+		return ticketKeyKey(m)
 	}
 	return ""
 }

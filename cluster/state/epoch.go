@@ -73,6 +73,10 @@ func (s *State) epoch(e *edit, cmd *raftv1.EpochCommand) (*State, Result) {
 		}
 		e.put(authorityKey, cmd.GetAuthority())
 	}
+	if err := s.renewTicketKeysWith(e, cmd.GetTicketKeys(), cmd.GetTime()); err != nil {
+		res.Err = err
+		return s, res
+	}
 	for n := range s.Nodes() {
 		if n.GetId() != stays.GetId() {
 			e.bury(n, cmd.GetTime(), true)

@@ -33,7 +33,7 @@ policy name:"much" concurrency:{max_requests:1}
 address_list name:"office" labels:{key:"a" value:"b"} addresses:"2001:DB8::/32"
 trust_bundle name:"ca" labels:{key:"a" value:"b"} ca:{inline:"CA"}
 owner_bounds name:"api" labels:{key:"a" value:"b"} allowed_hosts:"*.Example.com" allowed_hosts:"*" allowed_backend_cidrs:"10.0.0.1" allowed_backend_cidrs:"2001:DB8::/32" allowed_listener_addresses:"[2001:DB8::1]:443" allowed_listener_addresses:":80"
-cluster_settings allow_loopback_backends:true allow_link_local_backends:false local_admin:true state_bytes:33554432 drain:{grace:{seconds:5} deadline:{seconds:30}} backup:{schedule:"6h" directory:"/var/backups/lbd" keep:3 recipients:"age1ql3z7hjy54pw3hyww5ayyfg7zqgvc7w3j2elw8zmrj2kg5sfn9aqmcac8p"}`
+cluster_settings allow_loopback_backends:true allow_link_local_backends:false local_admin:true state_bytes:33554432 drain:{grace:{seconds:5} deadline:{seconds:30}} ticket_keys:{interval:{seconds:3600} accept_for:{seconds:7200} max_key_age:{seconds:86400}} backup:{schedule:"6h" directory:"/var/backups/lbd" keep:3 recipients:"age1ql3z7hjy54pw3hyww5ayyfg7zqgvc7w3j2elw8zmrj2kg5sfn9aqmcac8p"}`
 
 func allResources(t *testing.T) []*lbdv1.Resource {
 	var all []*lbdv1.Resource

@@ -49,9 +49,10 @@ func uploadIndex(digest string) string { return join("upload", digest) }
 func sizeIndex(prefix string) string   { return join("size", prefix) }
 
 const (
-	bytesIndex     = "bytes"
-	overridesIndex = "overrides"
-	tokensIndex    = "tokens"
+	bytesIndex      = "bytes"
+	overridesIndex  = "overrides"
+	ticketKeysIndex = "ticketkeys"
+	tokensIndex     = "tokens"
 )
 
 // edit is a state under change: records and index move together, and what was touched is remembered.
@@ -100,6 +101,8 @@ func (e *edit) put(key string, record proto.Message) {
 		e.count(bytesIndex, int64(len(r.GetData())))
 	case *lbdv1.Override:
 		e.count(overridesIndex, overrideDigest(r))
+	case *raftv1.TicketKey:
+		e.count(ticketKeysIndex, ticketKeyDigest(r))
 	case *raftv1.StoredToken:
 		e.count(tokensIndex, 1)
 		if pin := r.GetToken().GetPublicKey(); pin != "" {
@@ -135,6 +138,8 @@ func (e *edit) unindex(key string, record proto.Message) {
 		e.count(bytesIndex, -int64(len(r.GetData())))
 	case *lbdv1.Override:
 		e.count(overridesIndex, -overrideDigest(r))
+	case *raftv1.TicketKey:
+		e.count(ticketKeysIndex, -ticketKeyDigest(r))
 	case *raftv1.StoredToken:
 		e.count(tokensIndex, -1)
 		if pin := r.GetToken().GetPublicKey(); pin != "" {

@@ -193,6 +193,27 @@ const (
 	drainDeadlineMax     = 24 * time.Hour
 )
 
+// Session-ticket keys. Each ticket that none of them opens is compared with all names, and each key is a record of some 300 bytes.
+const (
+	ticketIntervalDefault = 12 * time.Hour
+	ticketAcceptDefault   = 36 * time.Hour
+	ticketAgeDefault      = 72 * time.Hour
+	// Less than ticketIntervalMin would be an entry in the log every few seconds; ticketIntervalMax is as long as clients keep a ticket (RFC 8446,
+	// section 4.6.1).
+	ticketIntervalMin = time.Minute
+	ticketIntervalMax = 7 * 24 * time.Hour
+	ticketAgeMax      = 2 * ticketIntervalMax
+	// ticketIntervalsMax keeps what accept_for asks for below ticketKeysMax.
+	ticketIntervalsMax = 200
+	// ticketKeysMax bounds the epochs at a time, ticketKeysImportedMax the keys from outside.
+	ticketKeysMax           = 250
+	ticketKeysImportedMax   = 32
+	ticketKeyNameBytes      = 16
+	ticketKeySealedBytesMax = 1 << 10
+	// TicketImportMax is how long keys from outside are accepted at most.
+	TicketImportMax = 30 * 24 * time.Hour
+)
+
 // diffValueBytesMax bounds a value in a difference: a line of a terminal or two.
 const diffValueBytesMax = 256
 

@@ -196,7 +196,7 @@ func (s *State) updateNode(e *edit, said *lbdv1.Node) (id, text string, err erro
 	return n.GetId(), text, nil
 }
 
-// removeNode takes a member out, and puts another authority in place: the node could open the present one's key.
+// removeNode takes a member out, and puts another authority and other ticket keys in place: the node could open the present ones.
 func (s *State) removeNode(e *edit, cmd *raftv1.NodeCommand, remove *raftv1.RemoveNode) (id, text string, err error) {
 	n, ok := s.Node(remove.GetId())
 	if !ok {
@@ -210,6 +210,9 @@ func (s *State) removeNode(e *edit, cmd *raftv1.NodeCommand, remove *raftv1.Remo
 			return "", "", err
 		}
 		e.put(authorityKey, remove.GetAuthority())
+	}
+	if err := s.renewTicketKeysWith(e, remove.GetTicketKeys(), cmd.GetTime()); err != nil {
+		return "", "", err
 	}
 	e.bury(n, cmd.GetTime(), false)
 	return n.GetId(), "node " + nodeText(n) + " removed", nil
@@ -370,7 +373,7 @@ func nodeCommandDigest(cmd *raftv1.NodeCommand) []byte {
 	asked := proto.CloneOf(cmd)
 	asked.Author, asked.Time, asked.Origin, asked.RequestId = "", nil, nil, ""
 	if r := asked.GetRemove(); r != nil {
-		r.Authority = nil
+		r.Authority, r.TicketKeys = nil, nil
 	}
 	sum := sha256.Sum256(bytes.Join([][]byte{[]byte("node"), encode(asked)}, []byte{0}))
 	return sum[:]

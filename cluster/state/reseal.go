@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"iter"
+	"strconv"
 
 	"google.golang.org/protobuf/proto"
 
@@ -18,16 +19,16 @@ const KindAuthority Kind = "authority"
 // Secret is a sealed secret as it is kept, with what it is bound to.
 type Secret struct {
 	Kind Kind
-	// Name is the certificate's; "authority" for the authority's.
+	// Name is the certificate's; "authority" for the authority's; the epoch of a ticket key, 0 of one from outside.
 	Name string
-	// Version is the SHA-256 of its public key, in hex.
+	// Version is the SHA-256 of its public key, in hex; of a ticket key its name.
 	Version string
 	Sealed  []byte
 	// History: of a resource as it was before a revision.
 	History bool
 }
 
-// Secrets are all sealed secrets: of the present, of the history and of the certificate authority. One that is kept in
+// Secrets are all sealed secrets: of the present, of the history, of the certificate authority and of ticket keys. One that is kept in
 // several places comes once for each.
 func (s *State) Secrets() iter.Seq[Secret] {
 	return func(yield func(Secret) bool) {
@@ -45,7 +46,7 @@ func SecretOf(stored *raftv1.StoredResource) Secret { return secretIn(stored) }
 // sealedRecords are the records that may hold a secret.
 func (s *State) sealedRecords() iter.Seq2[string, proto.Message] {
 	return func(yield func(string, proto.Message) bool) {
-		for _, prefix := range []string{authorityPrefix, resourceKey(Key{Kind: Certificates}), beforePrefix} {
+		for _, prefix := range []string{authorityPrefix, ticketKeyPrefix, resourceKey(Key{Kind: Certificates}), beforePrefix} {
 			for key, m := range s.prefix(prefix) {
 				if !yield(key, m) {
 					return
@@ -61,6 +62,8 @@ func secretIn(m proto.Message) Secret {
 	switch m := m.(type) {
 	case *raftv1.Authority:
 		return Secret{Kind: KindAuthority, Name: string(KindAuthority), Version: publicKeyOf(m.GetCertificate()), Sealed: m.GetSealedKey()}
+	case *raftv1.TicketKey:
+		return SecretOfTicketKey(m)
 	case *raftv1.StoredResource:
 		stored = m
 	case *raftv1.Before:
@@ -71,6 +74,11 @@ func secretIn(m proto.Message) Secret {
 		Kind: Certificates, Name: stored.GetResource().GetCertificate().GetName(), Version: hex.EncodeToString(material.GetPublicKeySha256()),
 		Sealed: material.GetSealedKey(), History: history,
 	}
+}
+
+// SecretOfTicketKey is the secret of a ticket key.
+func SecretOfTicketKey(k *raftv1.TicketKey) Secret {
+	return Secret{Kind: KindTicketKeys, Name: strconv.FormatInt(k.GetEpoch(), 10), Version: hex.EncodeToString(k.GetName()), Sealed: k.GetSealedKey()}
 }
 
 // publicKeyOf is the SHA-256 of a certificate's public key, in hex; empty where it is none.
@@ -88,6 +96,8 @@ func withSealed(m proto.Message, sealed []byte) proto.Message {
 	m = proto.Clone(m)
 	switch m := m.(type) {
 	case *raftv1.Authority:
+		m.SealedKey = sealed
+	case *raftv1.TicketKey:
 		m.SealedKey = sealed
 	case *raftv1.StoredResource:
 		m.Material.SealedKey = sealed

@@ -14,6 +14,7 @@ func checkSettings(c *checker, s *lbdv1.ClusterSettings) {
 	c.checkBudget(s)
 	c.checkBackup(s.GetBackup())
 	c.checkDrain(s.GetDrain())
+	c.checkTicketKeySettings(s.GetTicketKeys())
 	before, now := c.base.Settings(), settingsOf(s)
 	if !c.offline && !c.restoring && before.LocalAdmin && !now.LocalAdmin && !c.base.HasAdmin(c.at) {
 		c.errorf("local_admin", "would leave no admin: make a bearer token of role admin, bound to no owner, first")

@@ -27,6 +27,7 @@ import (
 //	n/<id>                     a node
 //	p/<id>                     a node that waits for an approval
 //	b/<revision>/<kind>/<name> a resource as it was before a revision
+//	k/e/<epoch>, k/f/<name>    a session-ticket key: ours, or from outside
 //	l/<number>                 an entry of the audit
 //	o/<pool>/<address>/<what>  an override
 //	r/<kind>/<name>            a resource
@@ -100,6 +101,7 @@ type Settings struct {
 	LocalAdmin bool
 	// DrainGrace is how long a node that gives its traffic up takes it as before, DrainDeadline how long what is open may take then.
 	DrainGrace, DrainDeadline time.Duration
+	TicketKeys                TicketKeySettings
 }
 
 // Settings are the rules in force.
@@ -122,6 +124,7 @@ func settingsOf(m *lbdv1.ClusterSettings) Settings {
 	return Settings{
 		DrainGrace:             grace,
 		DrainDeadline:          deadline,
+		TicketKeys:             ticketKeySettingsOf(m.GetTicketKeys()),
 		AllowLoopbackBackends:  m.GetAllowLoopbackBackends(),
 		AllowLinkLocalBackends: m.GetAllowLinkLocalBackends(),
 		LocalAdmin:             m == nil || m.LocalAdmin == nil || m.GetLocalAdmin(),
@@ -224,6 +227,7 @@ const (
 	joinTokenPrefix = "j/"
 	nodePrefix      = "n/"
 	pendingPrefix   = "p/"
+	ticketKeyPrefix = "k/"
 	auditPrefix     = "l/"
 	tokenPrefix     = "t/"
 	beforePrefix    = "b/"

@@ -4576,7 +4576,9 @@ type ClusterSettings struct {
 	// (1 GiB). A change beyond is refused.
 	StateBytes int64 `protobuf:"varint,5,opt,name=state_bytes,json=stateBytes,proto3" json:"state_bytes,omitempty"`
 	// Absent: its fields' defaults.
-	Drain         *DrainSettings `protobuf:"bytes,6,opt,name=drain,proto3" json:"drain,omitempty"`
+	Drain *DrainSettings `protobuf:"bytes,6,opt,name=drain,proto3" json:"drain,omitempty"`
+	// Absent: its fields' defaults.
+	TicketKeys    *TicketKeySettings `protobuf:"bytes,7,opt,name=ticket_keys,json=ticketKeys,proto3" json:"ticket_keys,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4653,6 +4655,78 @@ func (x *ClusterSettings) GetDrain() *DrainSettings {
 	return nil
 }
 
+func (x *ClusterSettings) GetTicketKeys() *TicketKeySettings {
+	if x != nil {
+		return x.TicketKeys
+	}
+	return nil
+}
+
+// TicketKeySettings is how the keys of TLS session tickets change. A ticket resumes a session for at least accept_for after it was issued, on any node.
+type TicketKeySettings struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// How often another key issues. 1m to 168h; default 12h. A node that is cut off for less than this issues what all others accept.
+	Interval *durationpb.Duration `protobuf:"bytes,1,opt,name=interval,proto3" json:"interval,omitempty"`
+	// How long the tickets of a key are accepted once it issues no more. 1m to 168h; default 36h; at most 200 times the interval.
+	AcceptFor *durationpb.Duration `protobuf:"bytes,2,opt,name=accept_for,json=acceptFor,proto3" json:"accept_for,omitempty"`
+	// How old a key may become whatever happens, from its first ticket on: also where no leader can make another one. At least interval and accept_for
+	// together, at most 336h; default 72h.
+	MaxKeyAge     *durationpb.Duration `protobuf:"bytes,3,opt,name=max_key_age,json=maxKeyAge,proto3" json:"max_key_age,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TicketKeySettings) Reset() {
+	*x = TicketKeySettings{}
+	mi := &file_lbd_v1_resource_proto_msgTypes[49]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TicketKeySettings) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TicketKeySettings) ProtoMessage() {}
+
+func (x *TicketKeySettings) ProtoReflect() protoreflect.Message {
+	mi := &file_lbd_v1_resource_proto_msgTypes[49]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TicketKeySettings.ProtoReflect.Descriptor instead.
+func (*TicketKeySettings) Descriptor() ([]byte, []int) {
+	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{49}
+}
+
+func (x *TicketKeySettings) GetInterval() *durationpb.Duration {
+	if x != nil {
+		return x.Interval
+	}
+	return nil
+}
+
+func (x *TicketKeySettings) GetAcceptFor() *durationpb.Duration {
+	if x != nil {
+		return x.AcceptFor
+	}
+	return nil
+}
+
+func (x *TicketKeySettings) GetMaxKeyAge() *durationpb.Duration {
+	if x != nil {
+		return x.MaxKeyAge
+	}
+	return nil
+}
+
 // DrainSettings is how a node gives its traffic up: at `lbctl node drain`, at SIGTERM, when it is upgraded, and when it leaves.
 type DrainSettings struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -4667,7 +4741,7 @@ type DrainSettings struct {
 
 func (x *DrainSettings) Reset() {
 	*x = DrainSettings{}
-	mi := &file_lbd_v1_resource_proto_msgTypes[49]
+	mi := &file_lbd_v1_resource_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4679,7 +4753,7 @@ func (x *DrainSettings) String() string {
 func (*DrainSettings) ProtoMessage() {}
 
 func (x *DrainSettings) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_v1_resource_proto_msgTypes[49]
+	mi := &file_lbd_v1_resource_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4692,7 +4766,7 @@ func (x *DrainSettings) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainSettings.ProtoReflect.Descriptor instead.
 func (*DrainSettings) Descriptor() ([]byte, []int) {
-	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{49}
+	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *DrainSettings) GetGrace() *durationpb.Duration {
@@ -4726,7 +4800,7 @@ type BackupSettings struct {
 
 func (x *BackupSettings) Reset() {
 	*x = BackupSettings{}
-	mi := &file_lbd_v1_resource_proto_msgTypes[50]
+	mi := &file_lbd_v1_resource_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4738,7 +4812,7 @@ func (x *BackupSettings) String() string {
 func (*BackupSettings) ProtoMessage() {}
 
 func (x *BackupSettings) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_v1_resource_proto_msgTypes[50]
+	mi := &file_lbd_v1_resource_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4751,7 +4825,7 @@ func (x *BackupSettings) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupSettings.ProtoReflect.Descriptor instead.
 func (*BackupSettings) Descriptor() ([]byte, []int) {
-	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{50}
+	return file_lbd_v1_resource_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *BackupSettings) GetSchedule() string {
@@ -5132,7 +5206,7 @@ const file_lbd_v1_resource_proto_rawDesc = "" +
 	"\taddresses\x18\x03 \x03(\tR\taddresses\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xfc\x02\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xb8\x03\n" +
 	"\x0fClusterSettings\x12;\n" +
 	"\x17allow_loopback_backends\x18\x01 \x01(\bH\x00R\x15allowLoopbackBackends\x88\x01\x01\x12>\n" +
 	"\x19allow_link_local_backends\x18\x02 \x01(\bH\x01R\x16allowLinkLocalBackends\x88\x01\x01\x12$\n" +
@@ -5141,10 +5215,17 @@ const file_lbd_v1_resource_proto_rawDesc = "" +
 	"\x06backup\x18\x04 \x01(\v2\x16.lbd.v1.BackupSettingsR\x06backup\x12\x1f\n" +
 	"\vstate_bytes\x18\x05 \x01(\x03R\n" +
 	"stateBytes\x12+\n" +
-	"\x05drain\x18\x06 \x01(\v2\x15.lbd.v1.DrainSettingsR\x05drainB\x1a\n" +
+	"\x05drain\x18\x06 \x01(\v2\x15.lbd.v1.DrainSettingsR\x05drain\x12:\n" +
+	"\vticket_keys\x18\a \x01(\v2\x19.lbd.v1.TicketKeySettingsR\n" +
+	"ticketKeysB\x1a\n" +
 	"\x18_allow_loopback_backendsB\x1c\n" +
 	"\x1a_allow_link_local_backendsB\x0e\n" +
-	"\f_local_admin\"w\n" +
+	"\f_local_admin\"\xbf\x01\n" +
+	"\x11TicketKeySettings\x125\n" +
+	"\binterval\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\binterval\x128\n" +
+	"\n" +
+	"accept_for\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\tacceptFor\x129\n" +
+	"\vmax_key_age\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\tmaxKeyAge\"w\n" +
 	"\rDrainSettings\x12/\n" +
 	"\x05grace\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\x05grace\x125\n" +
 	"\bdeadline\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\bdeadline\"~\n" +
@@ -5204,7 +5285,7 @@ func file_lbd_v1_resource_proto_rawDescGZIP() []byte {
 }
 
 var file_lbd_v1_resource_proto_enumTypes = make([]protoimpl.EnumInfo, 7)
-var file_lbd_v1_resource_proto_msgTypes = make([]protoimpl.MessageInfo, 63)
+var file_lbd_v1_resource_proto_msgTypes = make([]protoimpl.MessageInfo, 64)
 var file_lbd_v1_resource_proto_goTypes = []any{
 	(Protocol)(0),                 // 0: lbd.v1.Protocol
 	(TlsVersion)(0),               // 1: lbd.v1.TlsVersion
@@ -5262,22 +5343,23 @@ var file_lbd_v1_resource_proto_goTypes = []any{
 	(*Concurrency)(nil),           // 53: lbd.v1.Concurrency
 	(*AddressList)(nil),           // 54: lbd.v1.AddressList
 	(*ClusterSettings)(nil),       // 55: lbd.v1.ClusterSettings
-	(*DrainSettings)(nil),         // 56: lbd.v1.DrainSettings
-	(*BackupSettings)(nil),        // 57: lbd.v1.BackupSettings
-	nil,                           // 58: lbd.v1.Listener.LabelsEntry
-	nil,                           // 59: lbd.v1.Certificate.LabelsEntry
-	nil,                           // 60: lbd.v1.TrustBundle.LabelsEntry
-	nil,                           // 61: lbd.v1.Owner.LabelsEntry
-	nil,                           // 62: lbd.v1.Pool.LabelsEntry
-	nil,                           // 63: lbd.v1.HttpCheck.HeadersEntry
-	nil,                           // 64: lbd.v1.Route.LabelsEntry
-	nil,                           // 65: lbd.v1.HeaderChanges.SetEntry
-	nil,                           // 66: lbd.v1.HeaderChanges.AddEntry
-	nil,                           // 67: lbd.v1.Respond.HeadersEntry
-	nil,                           // 68: lbd.v1.Policy.LabelsEntry
-	nil,                           // 69: lbd.v1.AddressList.LabelsEntry
-	(*timestamppb.Timestamp)(nil), // 70: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 71: google.protobuf.Duration
+	(*TicketKeySettings)(nil),     // 56: lbd.v1.TicketKeySettings
+	(*DrainSettings)(nil),         // 57: lbd.v1.DrainSettings
+	(*BackupSettings)(nil),        // 58: lbd.v1.BackupSettings
+	nil,                           // 59: lbd.v1.Listener.LabelsEntry
+	nil,                           // 60: lbd.v1.Certificate.LabelsEntry
+	nil,                           // 61: lbd.v1.TrustBundle.LabelsEntry
+	nil,                           // 62: lbd.v1.Owner.LabelsEntry
+	nil,                           // 63: lbd.v1.Pool.LabelsEntry
+	nil,                           // 64: lbd.v1.HttpCheck.HeadersEntry
+	nil,                           // 65: lbd.v1.Route.LabelsEntry
+	nil,                           // 66: lbd.v1.HeaderChanges.SetEntry
+	nil,                           // 67: lbd.v1.HeaderChanges.AddEntry
+	nil,                           // 68: lbd.v1.Respond.HeadersEntry
+	nil,                           // 69: lbd.v1.Policy.LabelsEntry
+	nil,                           // 70: lbd.v1.AddressList.LabelsEntry
+	(*timestamppb.Timestamp)(nil), // 71: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 72: google.protobuf.Duration
 }
 var file_lbd_v1_resource_proto_depIdxs = []int32{
 	9,   // 0: lbd.v1.Document.listeners:type_name -> lbd.v1.Listener
@@ -5289,7 +5371,7 @@ var file_lbd_v1_resource_proto_depIdxs = []int32{
 	18,  // 6: lbd.v1.Document.trust_bundles:type_name -> lbd.v1.TrustBundle
 	19,  // 7: lbd.v1.Document.owners:type_name -> lbd.v1.Owner
 	55,  // 8: lbd.v1.Document.cluster_settings:type_name -> lbd.v1.ClusterSettings
-	70,  // 9: lbd.v1.Resource.update_time:type_name -> google.protobuf.Timestamp
+	71,  // 9: lbd.v1.Resource.update_time:type_name -> google.protobuf.Timestamp
 	9,   // 10: lbd.v1.Resource.listener:type_name -> lbd.v1.Listener
 	14,  // 11: lbd.v1.Resource.certificate:type_name -> lbd.v1.Certificate
 	20,  // 12: lbd.v1.Resource.pool:type_name -> lbd.v1.Pool
@@ -5299,34 +5381,34 @@ var file_lbd_v1_resource_proto_depIdxs = []int32{
 	54,  // 16: lbd.v1.Resource.address_list:type_name -> lbd.v1.AddressList
 	18,  // 17: lbd.v1.Resource.trust_bundle:type_name -> lbd.v1.TrustBundle
 	19,  // 18: lbd.v1.Resource.owner_bounds:type_name -> lbd.v1.Owner
-	58,  // 19: lbd.v1.Listener.labels:type_name -> lbd.v1.Listener.LabelsEntry
+	59,  // 19: lbd.v1.Listener.labels:type_name -> lbd.v1.Listener.LabelsEntry
 	0,   // 20: lbd.v1.Listener.protocol:type_name -> lbd.v1.Protocol
 	13,  // 21: lbd.v1.Listener.tls:type_name -> lbd.v1.ListenerTls
 	11,  // 22: lbd.v1.Listener.timeouts:type_name -> lbd.v1.ListenerTimeouts
 	12,  // 23: lbd.v1.Listener.limits:type_name -> lbd.v1.ListenerLimits
 	44,  // 24: lbd.v1.Listener.response_headers:type_name -> lbd.v1.HeaderChanges
-	71,  // 25: lbd.v1.Timeout.duration:type_name -> google.protobuf.Duration
-	71,  // 26: lbd.v1.ListenerTimeouts.handshake:type_name -> google.protobuf.Duration
-	71,  // 27: lbd.v1.ListenerTimeouts.request_head:type_name -> google.protobuf.Duration
-	71,  // 28: lbd.v1.ListenerTimeouts.keep_alive_idle:type_name -> google.protobuf.Duration
-	71,  // 29: lbd.v1.ListenerTimeouts.write_stall:type_name -> google.protobuf.Duration
+	72,  // 25: lbd.v1.Timeout.duration:type_name -> google.protobuf.Duration
+	72,  // 26: lbd.v1.ListenerTimeouts.handshake:type_name -> google.protobuf.Duration
+	72,  // 27: lbd.v1.ListenerTimeouts.request_head:type_name -> google.protobuf.Duration
+	72,  // 28: lbd.v1.ListenerTimeouts.keep_alive_idle:type_name -> google.protobuf.Duration
+	72,  // 29: lbd.v1.ListenerTimeouts.write_stall:type_name -> google.protobuf.Duration
 	10,  // 30: lbd.v1.ListenerLimits.connection_age:type_name -> lbd.v1.Timeout
 	1,   // 31: lbd.v1.ListenerTls.min_version:type_name -> lbd.v1.TlsVersion
 	1,   // 32: lbd.v1.ListenerTls.max_version:type_name -> lbd.v1.TlsVersion
-	59,  // 33: lbd.v1.Certificate.labels:type_name -> lbd.v1.Certificate.LabelsEntry
+	60,  // 33: lbd.v1.Certificate.labels:type_name -> lbd.v1.Certificate.LabelsEntry
 	15,  // 34: lbd.v1.Certificate.pem:type_name -> lbd.v1.CertificatePem
 	16,  // 35: lbd.v1.Certificate.self_signed:type_name -> lbd.v1.CertificateSelfSigned
 	17,  // 36: lbd.v1.CertificatePem.chain:type_name -> lbd.v1.Content
 	17,  // 37: lbd.v1.CertificatePem.key:type_name -> lbd.v1.Content
 	2,   // 38: lbd.v1.CertificateSelfSigned.key_type:type_name -> lbd.v1.KeyType
-	60,  // 39: lbd.v1.TrustBundle.labels:type_name -> lbd.v1.TrustBundle.LabelsEntry
+	61,  // 39: lbd.v1.TrustBundle.labels:type_name -> lbd.v1.TrustBundle.LabelsEntry
 	17,  // 40: lbd.v1.TrustBundle.ca:type_name -> lbd.v1.Content
-	61,  // 41: lbd.v1.Owner.labels:type_name -> lbd.v1.Owner.LabelsEntry
-	62,  // 42: lbd.v1.Pool.labels:type_name -> lbd.v1.Pool.LabelsEntry
+	62,  // 41: lbd.v1.Owner.labels:type_name -> lbd.v1.Owner.LabelsEntry
+	63,  // 42: lbd.v1.Pool.labels:type_name -> lbd.v1.Pool.LabelsEntry
 	3,   // 43: lbd.v1.Pool.balance:type_name -> lbd.v1.Balance
 	23,  // 44: lbd.v1.Pool.backends:type_name -> lbd.v1.Backend
 	31,  // 45: lbd.v1.Pool.health_check:type_name -> lbd.v1.HealthCheck
-	71,  // 46: lbd.v1.Pool.connect_timeout:type_name -> google.protobuf.Duration
+	72,  // 46: lbd.v1.Pool.connect_timeout:type_name -> google.protobuf.Duration
 	21,  // 47: lbd.v1.Pool.hash_on:type_name -> lbd.v1.HashOn
 	24,  // 48: lbd.v1.Pool.discovery:type_name -> lbd.v1.Discovery
 	25,  // 49: lbd.v1.Pool.ejection:type_name -> lbd.v1.Ejection
@@ -5334,27 +5416,27 @@ var file_lbd_v1_resource_proto_depIdxs = []int32{
 	27,  // 51: lbd.v1.Pool.connections:type_name -> lbd.v1.PoolConnections
 	28,  // 52: lbd.v1.Pool.queue:type_name -> lbd.v1.Queue
 	29,  // 53: lbd.v1.Pool.session_persistence:type_name -> lbd.v1.SessionPersistence
-	71,  // 54: lbd.v1.Pool.slow_start:type_name -> google.protobuf.Duration
-	71,  // 55: lbd.v1.Pool.drain_timeout:type_name -> google.protobuf.Duration
+	72,  // 54: lbd.v1.Pool.slow_start:type_name -> google.protobuf.Duration
+	72,  // 55: lbd.v1.Pool.drain_timeout:type_name -> google.protobuf.Duration
 	30,  // 56: lbd.v1.Pool.fail_open:type_name -> lbd.v1.FailOpen
 	22,  // 57: lbd.v1.HashOn.client_address:type_name -> lbd.v1.ClientAddress
-	71,  // 58: lbd.v1.Ejection.base_time:type_name -> google.protobuf.Duration
-	71,  // 59: lbd.v1.PoolConnections.idle_timeout:type_name -> google.protobuf.Duration
-	71,  // 60: lbd.v1.PoolConnections.age:type_name -> google.protobuf.Duration
-	71,  // 61: lbd.v1.Queue.timeout:type_name -> google.protobuf.Duration
-	71,  // 62: lbd.v1.SessionPersistence.idle_timeout:type_name -> google.protobuf.Duration
-	71,  // 63: lbd.v1.SessionPersistence.absolute_timeout:type_name -> google.protobuf.Duration
+	72,  // 58: lbd.v1.Ejection.base_time:type_name -> google.protobuf.Duration
+	72,  // 59: lbd.v1.PoolConnections.idle_timeout:type_name -> google.protobuf.Duration
+	72,  // 60: lbd.v1.PoolConnections.age:type_name -> google.protobuf.Duration
+	72,  // 61: lbd.v1.Queue.timeout:type_name -> google.protobuf.Duration
+	72,  // 62: lbd.v1.SessionPersistence.idle_timeout:type_name -> google.protobuf.Duration
+	72,  // 63: lbd.v1.SessionPersistence.absolute_timeout:type_name -> google.protobuf.Duration
 	4,   // 64: lbd.v1.SessionPersistence.same_site:type_name -> lbd.v1.SameSite
 	32,  // 65: lbd.v1.HealthCheck.http:type_name -> lbd.v1.HttpCheck
 	33,  // 66: lbd.v1.HealthCheck.tcp:type_name -> lbd.v1.TcpCheck
 	34,  // 67: lbd.v1.HealthCheck.tls:type_name -> lbd.v1.TlsCheck
-	71,  // 68: lbd.v1.HealthCheck.interval:type_name -> google.protobuf.Duration
-	71,  // 69: lbd.v1.HealthCheck.timeout:type_name -> google.protobuf.Duration
-	71,  // 70: lbd.v1.HealthCheck.down_interval:type_name -> google.protobuf.Duration
+	72,  // 68: lbd.v1.HealthCheck.interval:type_name -> google.protobuf.Duration
+	72,  // 69: lbd.v1.HealthCheck.timeout:type_name -> google.protobuf.Duration
+	72,  // 70: lbd.v1.HealthCheck.down_interval:type_name -> google.protobuf.Duration
 	5,   // 71: lbd.v1.HealthCheck.start:type_name -> lbd.v1.HealthStart
 	26,  // 72: lbd.v1.HealthCheck.tls_override:type_name -> lbd.v1.BackendTls
-	63,  // 73: lbd.v1.HttpCheck.headers:type_name -> lbd.v1.HttpCheck.HeadersEntry
-	64,  // 74: lbd.v1.Route.labels:type_name -> lbd.v1.Route.LabelsEntry
+	64,  // 73: lbd.v1.HttpCheck.headers:type_name -> lbd.v1.HttpCheck.HeadersEntry
+	65,  // 74: lbd.v1.Route.labels:type_name -> lbd.v1.Route.LabelsEntry
 	36,  // 75: lbd.v1.Route.matches:type_name -> lbd.v1.RouteMatch
 	39,  // 76: lbd.v1.Route.forward:type_name -> lbd.v1.Forward
 	49,  // 77: lbd.v1.Route.respond:type_name -> lbd.v1.Respond
@@ -5371,31 +5453,35 @@ var file_lbd_v1_resource_proto_depIdxs = []int32{
 	48,  // 88: lbd.v1.Forward.retry:type_name -> lbd.v1.Retry
 	41,  // 89: lbd.v1.Forward.split_persistence:type_name -> lbd.v1.SplitPersistence
 	42,  // 90: lbd.v1.Forward.rewrite:type_name -> lbd.v1.Rewrite
-	71,  // 91: lbd.v1.SplitPersistence.idle_timeout:type_name -> google.protobuf.Duration
-	65,  // 92: lbd.v1.HeaderChanges.set:type_name -> lbd.v1.HeaderChanges.SetEntry
-	66,  // 93: lbd.v1.HeaderChanges.add:type_name -> lbd.v1.HeaderChanges.AddEntry
-	71,  // 94: lbd.v1.Maintenance.retry_after:type_name -> google.protobuf.Duration
+	72,  // 91: lbd.v1.SplitPersistence.idle_timeout:type_name -> google.protobuf.Duration
+	66,  // 92: lbd.v1.HeaderChanges.set:type_name -> lbd.v1.HeaderChanges.SetEntry
+	67,  // 93: lbd.v1.HeaderChanges.add:type_name -> lbd.v1.HeaderChanges.AddEntry
+	72,  // 94: lbd.v1.Maintenance.retry_after:type_name -> google.protobuf.Duration
 	10,  // 95: lbd.v1.ForwardTimeouts.first_byte:type_name -> lbd.v1.Timeout
 	10,  // 96: lbd.v1.ForwardTimeouts.body_idle:type_name -> lbd.v1.Timeout
 	10,  // 97: lbd.v1.ForwardTimeouts.request:type_name -> lbd.v1.Timeout
 	10,  // 98: lbd.v1.ForwardTimeouts.tunnel:type_name -> lbd.v1.Timeout
 	6,   // 99: lbd.v1.Retry.on:type_name -> lbd.v1.RetryCause
-	71,  // 100: lbd.v1.Retry.per_try_timeout:type_name -> google.protobuf.Duration
-	67,  // 101: lbd.v1.Respond.headers:type_name -> lbd.v1.Respond.HeadersEntry
-	68,  // 102: lbd.v1.Policy.labels:type_name -> lbd.v1.Policy.LabelsEntry
+	72,  // 100: lbd.v1.Retry.per_try_timeout:type_name -> google.protobuf.Duration
+	68,  // 101: lbd.v1.Respond.headers:type_name -> lbd.v1.Respond.HeadersEntry
+	69,  // 102: lbd.v1.Policy.labels:type_name -> lbd.v1.Policy.LabelsEntry
 	51,  // 103: lbd.v1.Policy.body_size:type_name -> lbd.v1.BodySize
 	52,  // 104: lbd.v1.Policy.addresses:type_name -> lbd.v1.Addresses
 	53,  // 105: lbd.v1.Policy.concurrency:type_name -> lbd.v1.Concurrency
-	69,  // 106: lbd.v1.AddressList.labels:type_name -> lbd.v1.AddressList.LabelsEntry
-	57,  // 107: lbd.v1.ClusterSettings.backup:type_name -> lbd.v1.BackupSettings
-	56,  // 108: lbd.v1.ClusterSettings.drain:type_name -> lbd.v1.DrainSettings
-	71,  // 109: lbd.v1.DrainSettings.grace:type_name -> google.protobuf.Duration
-	71,  // 110: lbd.v1.DrainSettings.deadline:type_name -> google.protobuf.Duration
-	111, // [111:111] is the sub-list for method output_type
-	111, // [111:111] is the sub-list for method input_type
-	111, // [111:111] is the sub-list for extension type_name
-	111, // [111:111] is the sub-list for extension extendee
-	0,   // [0:111] is the sub-list for field type_name
+	70,  // 106: lbd.v1.AddressList.labels:type_name -> lbd.v1.AddressList.LabelsEntry
+	58,  // 107: lbd.v1.ClusterSettings.backup:type_name -> lbd.v1.BackupSettings
+	57,  // 108: lbd.v1.ClusterSettings.drain:type_name -> lbd.v1.DrainSettings
+	56,  // 109: lbd.v1.ClusterSettings.ticket_keys:type_name -> lbd.v1.TicketKeySettings
+	72,  // 110: lbd.v1.TicketKeySettings.interval:type_name -> google.protobuf.Duration
+	72,  // 111: lbd.v1.TicketKeySettings.accept_for:type_name -> google.protobuf.Duration
+	72,  // 112: lbd.v1.TicketKeySettings.max_key_age:type_name -> google.protobuf.Duration
+	72,  // 113: lbd.v1.DrainSettings.grace:type_name -> google.protobuf.Duration
+	72,  // 114: lbd.v1.DrainSettings.deadline:type_name -> google.protobuf.Duration
+	115, // [115:115] is the sub-list for method output_type
+	115, // [115:115] is the sub-list for method input_type
+	115, // [115:115] is the sub-list for extension type_name
+	115, // [115:115] is the sub-list for extension extendee
+	0,   // [0:115] is the sub-list for field type_name
 }
 
 func init() { file_lbd_v1_resource_proto_init() }
@@ -5470,7 +5556,7 @@ func file_lbd_v1_resource_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_lbd_v1_resource_proto_rawDesc), len(file_lbd_v1_resource_proto_rawDesc)),
 			NumEnums:      7,
-			NumMessages:   63,
+			NumMessages:   64,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -697,6 +697,88 @@ func (*StageSealKeysResponse) Descriptor() ([]byte, []int) {
 	return file_lbd_raft_v1_peer_service_proto_rawDescGZIP(), []int{11}
 }
 
+// GetTicketKeysRequest is empty.
+type GetTicketKeysRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetTicketKeysRequest) Reset() {
+	*x = GetTicketKeysRequest{}
+	mi := &file_lbd_raft_v1_peer_service_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetTicketKeysRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetTicketKeysRequest) ProtoMessage() {}
+
+func (x *GetTicketKeysRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_lbd_raft_v1_peer_service_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetTicketKeysRequest.ProtoReflect.Descriptor instead.
+func (*GetTicketKeysRequest) Descriptor() ([]byte, []int) {
+	return file_lbd_raft_v1_peer_service_proto_rawDescGZIP(), []int{12}
+}
+
+// GetTicketKeysResponse is the node's word.
+type GetTicketKeysResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Keys          *v1.TicketKeysOnNode   `protobuf:"bytes,1,opt,name=keys,proto3" json:"keys,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetTicketKeysResponse) Reset() {
+	*x = GetTicketKeysResponse{}
+	mi := &file_lbd_raft_v1_peer_service_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetTicketKeysResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetTicketKeysResponse) ProtoMessage() {}
+
+func (x *GetTicketKeysResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_lbd_raft_v1_peer_service_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetTicketKeysResponse.ProtoReflect.Descriptor instead.
+func (*GetTicketKeysResponse) Descriptor() ([]byte, []int) {
+	return file_lbd_raft_v1_peer_service_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *GetTicketKeysResponse) GetKeys() *v1.TicketKeysOnNode {
+	if x != nil {
+		return x.Keys
+	}
+	return nil
+}
+
 // ScrubRequest says from when on.
 type ScrubRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -708,7 +790,7 @@ type ScrubRequest struct {
 
 func (x *ScrubRequest) Reset() {
 	*x = ScrubRequest{}
-	mi := &file_lbd_raft_v1_peer_service_proto_msgTypes[12]
+	mi := &file_lbd_raft_v1_peer_service_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -720,7 +802,7 @@ func (x *ScrubRequest) String() string {
 func (*ScrubRequest) ProtoMessage() {}
 
 func (x *ScrubRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_raft_v1_peer_service_proto_msgTypes[12]
+	mi := &file_lbd_raft_v1_peer_service_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -733,7 +815,7 @@ func (x *ScrubRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScrubRequest.ProtoReflect.Descriptor instead.
 func (*ScrubRequest) Descriptor() ([]byte, []int) {
-	return file_lbd_raft_v1_peer_service_proto_rawDescGZIP(), []int{12}
+	return file_lbd_raft_v1_peer_service_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ScrubRequest) GetIndex() uint64 {
@@ -752,7 +834,7 @@ type ScrubResponse struct {
 
 func (x *ScrubResponse) Reset() {
 	*x = ScrubResponse{}
-	mi := &file_lbd_raft_v1_peer_service_proto_msgTypes[13]
+	mi := &file_lbd_raft_v1_peer_service_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -764,7 +846,7 @@ func (x *ScrubResponse) String() string {
 func (*ScrubResponse) ProtoMessage() {}
 
 func (x *ScrubResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_raft_v1_peer_service_proto_msgTypes[13]
+	mi := &file_lbd_raft_v1_peer_service_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -777,7 +859,7 @@ func (x *ScrubResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScrubResponse.ProtoReflect.Descriptor instead.
 func (*ScrubResponse) Descriptor() ([]byte, []int) {
-	return file_lbd_raft_v1_peer_service_proto_rawDescGZIP(), []int{13}
+	return file_lbd_raft_v1_peer_service_proto_rawDescGZIP(), []int{15}
 }
 
 // ProposeNodeRequest is a node's own record.
@@ -790,7 +872,7 @@ type ProposeNodeRequest struct {
 
 func (x *ProposeNodeRequest) Reset() {
 	*x = ProposeNodeRequest{}
-	mi := &file_lbd_raft_v1_peer_service_proto_msgTypes[14]
+	mi := &file_lbd_raft_v1_peer_service_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -802,7 +884,7 @@ func (x *ProposeNodeRequest) String() string {
 func (*ProposeNodeRequest) ProtoMessage() {}
 
 func (x *ProposeNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_raft_v1_peer_service_proto_msgTypes[14]
+	mi := &file_lbd_raft_v1_peer_service_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -815,7 +897,7 @@ func (x *ProposeNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProposeNodeRequest.ProtoReflect.Descriptor instead.
 func (*ProposeNodeRequest) Descriptor() ([]byte, []int) {
-	return file_lbd_raft_v1_peer_service_proto_rawDescGZIP(), []int{14}
+	return file_lbd_raft_v1_peer_service_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ProposeNodeRequest) GetNode() *v1.Node {
@@ -835,7 +917,7 @@ type ProposeNodeResponse struct {
 
 func (x *ProposeNodeResponse) Reset() {
 	*x = ProposeNodeResponse{}
-	mi := &file_lbd_raft_v1_peer_service_proto_msgTypes[15]
+	mi := &file_lbd_raft_v1_peer_service_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -847,7 +929,7 @@ func (x *ProposeNodeResponse) String() string {
 func (*ProposeNodeResponse) ProtoMessage() {}
 
 func (x *ProposeNodeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_raft_v1_peer_service_proto_msgTypes[15]
+	mi := &file_lbd_raft_v1_peer_service_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -860,7 +942,7 @@ func (x *ProposeNodeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProposeNodeResponse.ProtoReflect.Descriptor instead.
 func (*ProposeNodeResponse) Descriptor() ([]byte, []int) {
-	return file_lbd_raft_v1_peer_service_proto_rawDescGZIP(), []int{15}
+	return file_lbd_raft_v1_peer_service_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ProposeNodeResponse) GetIndex() uint64 {
@@ -874,7 +956,7 @@ var File_lbd_raft_v1_peer_service_proto protoreflect.FileDescriptor
 
 const file_lbd_raft_v1_peer_service_proto_rawDesc = "" +
 	"\n" +
-	"\x1elbd/raft/v1/peer_service.proto\x12\vlbd.raft.v1\x1a\x13lbd/v1/access.proto\x1a\x1clbd/v1/cluster_service.proto\"\xc8\x01\n" +
+	"\x1elbd/raft/v1/peer_service.proto\x12\vlbd.raft.v1\x1a\x13lbd/v1/access.proto\x1a\x1clbd/v1/cluster_service.proto\x1a#lbd/v1/session_ticket_service.proto\"\xc8\x01\n" +
 	"\vJoinRequest\x12\x14\n" +
 	"\x05token\x18\x01 \x01(\tR\x05token\x12 \n" +
 	"\x04node\x18\x02 \x01(\v2\f.lbd.v1.NodeR\x04node\x12\x1d\n" +
@@ -916,14 +998,17 @@ const file_lbd_raft_v1_peer_service_proto_rawDesc = "" +
 	"\x14StageSealKeysRequest\x12\x1b\n" +
 	"\tseal_keys\x18\x01 \x01(\fR\bsealKeys\x12\x18\n" +
 	"\aretires\x18\x02 \x03(\tR\aretires\"\x17\n" +
-	"\x15StageSealKeysResponse\"$\n" +
+	"\x15StageSealKeysResponse\"\x16\n" +
+	"\x14GetTicketKeysRequest\"E\n" +
+	"\x15GetTicketKeysResponse\x12,\n" +
+	"\x04keys\x18\x01 \x01(\v2\x18.lbd.v1.TicketKeysOnNodeR\x04keys\"$\n" +
 	"\fScrubRequest\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\x04R\x05index\"\x0f\n" +
 	"\rScrubResponse\"6\n" +
 	"\x12ProposeNodeRequest\x12 \n" +
 	"\x04node\x18\x01 \x01(\v2\f.lbd.v1.NodeR\x04node\"+\n" +
 	"\x13ProposeNodeResponse\x12\x14\n" +
-	"\x05index\x18\x01 \x01(\x04R\x05index2\xcd\x05\n" +
+	"\x05index\x18\x01 \x01(\x04R\x05index2\xb1\x06\n" +
 	"\vPeerService\x12G\n" +
 	"\x04Join\x12\x18.lbd.raft.v1.JoinRequest\x1a\x19.lbd.raft.v1.JoinResponse\"\n" +
 	"\xe2\xe0\x18\x06\b\x04\x10\x04\x18\x03\x12Y\n" +
@@ -937,6 +1022,8 @@ const file_lbd_raft_v1_peer_service_proto_rawDesc = "" +
 	"\vGetSealKeys\x12\x1f.lbd.raft.v1.GetSealKeysRequest\x1a .lbd.raft.v1.GetSealKeysResponse\"\n" +
 	"\xe2\xe0\x18\x06\b\x04\x10\x04\x18\x01\x12b\n" +
 	"\rStageSealKeys\x12!.lbd.raft.v1.StageSealKeysRequest\x1a\".lbd.raft.v1.StageSealKeysResponse\"\n" +
+	"\xe2\xe0\x18\x06\b\x04\x10\x04\x18\x01\x12b\n" +
+	"\rGetTicketKeys\x12!.lbd.raft.v1.GetTicketKeysRequest\x1a\".lbd.raft.v1.GetTicketKeysResponse\"\n" +
 	"\xe2\xe0\x18\x06\b\x04\x10\x04\x18\x01\x12J\n" +
 	"\x05Scrub\x12\x19.lbd.raft.v1.ScrubRequest\x1a\x1a.lbd.raft.v1.ScrubResponse\"\n" +
 	"\xe2\xe0\x18\x06\b\x04\x10\x04\x18\x01\x12\\\n" +
@@ -955,7 +1042,7 @@ func file_lbd_raft_v1_peer_service_proto_rawDescGZIP() []byte {
 	return file_lbd_raft_v1_peer_service_proto_rawDescData
 }
 
-var file_lbd_raft_v1_peer_service_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
+var file_lbd_raft_v1_peer_service_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
 var file_lbd_raft_v1_peer_service_proto_goTypes = []any{
 	(*JoinRequest)(nil),           // 0: lbd.raft.v1.JoinRequest
 	(*JoinResponse)(nil),          // 1: lbd.raft.v1.JoinResponse
@@ -969,38 +1056,44 @@ var file_lbd_raft_v1_peer_service_proto_goTypes = []any{
 	(*GetSealKeysResponse)(nil),   // 9: lbd.raft.v1.GetSealKeysResponse
 	(*StageSealKeysRequest)(nil),  // 10: lbd.raft.v1.StageSealKeysRequest
 	(*StageSealKeysResponse)(nil), // 11: lbd.raft.v1.StageSealKeysResponse
-	(*ScrubRequest)(nil),          // 12: lbd.raft.v1.ScrubRequest
-	(*ScrubResponse)(nil),         // 13: lbd.raft.v1.ScrubResponse
-	(*ProposeNodeRequest)(nil),    // 14: lbd.raft.v1.ProposeNodeRequest
-	(*ProposeNodeResponse)(nil),   // 15: lbd.raft.v1.ProposeNodeResponse
-	(*v1.Node)(nil),               // 16: lbd.v1.Node
+	(*GetTicketKeysRequest)(nil),  // 12: lbd.raft.v1.GetTicketKeysRequest
+	(*GetTicketKeysResponse)(nil), // 13: lbd.raft.v1.GetTicketKeysResponse
+	(*ScrubRequest)(nil),          // 14: lbd.raft.v1.ScrubRequest
+	(*ScrubResponse)(nil),         // 15: lbd.raft.v1.ScrubResponse
+	(*ProposeNodeRequest)(nil),    // 16: lbd.raft.v1.ProposeNodeRequest
+	(*ProposeNodeResponse)(nil),   // 17: lbd.raft.v1.ProposeNodeResponse
+	(*v1.Node)(nil),               // 18: lbd.v1.Node
+	(*v1.TicketKeysOnNode)(nil),   // 19: lbd.v1.TicketKeysOnNode
 }
 var file_lbd_raft_v1_peer_service_proto_depIdxs = []int32{
-	16, // 0: lbd.raft.v1.JoinRequest.node:type_name -> lbd.v1.Node
-	16, // 1: lbd.raft.v1.JoinResponse.members:type_name -> lbd.v1.Node
-	16, // 2: lbd.raft.v1.GetMembersResponse.members:type_name -> lbd.v1.Node
-	16, // 3: lbd.raft.v1.ProposeNodeRequest.node:type_name -> lbd.v1.Node
-	0,  // 4: lbd.raft.v1.PeerService.Join:input_type -> lbd.raft.v1.JoinRequest
-	2,  // 5: lbd.raft.v1.PeerService.GetMembers:input_type -> lbd.raft.v1.GetMembersRequest
-	4,  // 6: lbd.raft.v1.PeerService.ReadIndex:input_type -> lbd.raft.v1.ReadIndexRequest
-	6,  // 7: lbd.raft.v1.PeerService.GetDigest:input_type -> lbd.raft.v1.GetDigestRequest
-	8,  // 8: lbd.raft.v1.PeerService.GetSealKeys:input_type -> lbd.raft.v1.GetSealKeysRequest
-	10, // 9: lbd.raft.v1.PeerService.StageSealKeys:input_type -> lbd.raft.v1.StageSealKeysRequest
-	12, // 10: lbd.raft.v1.PeerService.Scrub:input_type -> lbd.raft.v1.ScrubRequest
-	14, // 11: lbd.raft.v1.PeerService.ProposeNode:input_type -> lbd.raft.v1.ProposeNodeRequest
-	1,  // 12: lbd.raft.v1.PeerService.Join:output_type -> lbd.raft.v1.JoinResponse
-	3,  // 13: lbd.raft.v1.PeerService.GetMembers:output_type -> lbd.raft.v1.GetMembersResponse
-	5,  // 14: lbd.raft.v1.PeerService.ReadIndex:output_type -> lbd.raft.v1.ReadIndexResponse
-	7,  // 15: lbd.raft.v1.PeerService.GetDigest:output_type -> lbd.raft.v1.GetDigestResponse
-	9,  // 16: lbd.raft.v1.PeerService.GetSealKeys:output_type -> lbd.raft.v1.GetSealKeysResponse
-	11, // 17: lbd.raft.v1.PeerService.StageSealKeys:output_type -> lbd.raft.v1.StageSealKeysResponse
-	13, // 18: lbd.raft.v1.PeerService.Scrub:output_type -> lbd.raft.v1.ScrubResponse
-	15, // 19: lbd.raft.v1.PeerService.ProposeNode:output_type -> lbd.raft.v1.ProposeNodeResponse
-	12, // [12:20] is the sub-list for method output_type
-	4,  // [4:12] is the sub-list for method input_type
-	4,  // [4:4] is the sub-list for extension type_name
-	4,  // [4:4] is the sub-list for extension extendee
-	0,  // [0:4] is the sub-list for field type_name
+	18, // 0: lbd.raft.v1.JoinRequest.node:type_name -> lbd.v1.Node
+	18, // 1: lbd.raft.v1.JoinResponse.members:type_name -> lbd.v1.Node
+	18, // 2: lbd.raft.v1.GetMembersResponse.members:type_name -> lbd.v1.Node
+	19, // 3: lbd.raft.v1.GetTicketKeysResponse.keys:type_name -> lbd.v1.TicketKeysOnNode
+	18, // 4: lbd.raft.v1.ProposeNodeRequest.node:type_name -> lbd.v1.Node
+	0,  // 5: lbd.raft.v1.PeerService.Join:input_type -> lbd.raft.v1.JoinRequest
+	2,  // 6: lbd.raft.v1.PeerService.GetMembers:input_type -> lbd.raft.v1.GetMembersRequest
+	4,  // 7: lbd.raft.v1.PeerService.ReadIndex:input_type -> lbd.raft.v1.ReadIndexRequest
+	6,  // 8: lbd.raft.v1.PeerService.GetDigest:input_type -> lbd.raft.v1.GetDigestRequest
+	8,  // 9: lbd.raft.v1.PeerService.GetSealKeys:input_type -> lbd.raft.v1.GetSealKeysRequest
+	10, // 10: lbd.raft.v1.PeerService.StageSealKeys:input_type -> lbd.raft.v1.StageSealKeysRequest
+	12, // 11: lbd.raft.v1.PeerService.GetTicketKeys:input_type -> lbd.raft.v1.GetTicketKeysRequest
+	14, // 12: lbd.raft.v1.PeerService.Scrub:input_type -> lbd.raft.v1.ScrubRequest
+	16, // 13: lbd.raft.v1.PeerService.ProposeNode:input_type -> lbd.raft.v1.ProposeNodeRequest
+	1,  // 14: lbd.raft.v1.PeerService.Join:output_type -> lbd.raft.v1.JoinResponse
+	3,  // 15: lbd.raft.v1.PeerService.GetMembers:output_type -> lbd.raft.v1.GetMembersResponse
+	5,  // 16: lbd.raft.v1.PeerService.ReadIndex:output_type -> lbd.raft.v1.ReadIndexResponse
+	7,  // 17: lbd.raft.v1.PeerService.GetDigest:output_type -> lbd.raft.v1.GetDigestResponse
+	9,  // 18: lbd.raft.v1.PeerService.GetSealKeys:output_type -> lbd.raft.v1.GetSealKeysResponse
+	11, // 19: lbd.raft.v1.PeerService.StageSealKeys:output_type -> lbd.raft.v1.StageSealKeysResponse
+	13, // 20: lbd.raft.v1.PeerService.GetTicketKeys:output_type -> lbd.raft.v1.GetTicketKeysResponse
+	15, // 21: lbd.raft.v1.PeerService.Scrub:output_type -> lbd.raft.v1.ScrubResponse
+	17, // 22: lbd.raft.v1.PeerService.ProposeNode:output_type -> lbd.raft.v1.ProposeNodeResponse
+	14, // [14:23] is the sub-list for method output_type
+	5,  // [5:14] is the sub-list for method input_type
+	5,  // [5:5] is the sub-list for extension type_name
+	5,  // [5:5] is the sub-list for extension extendee
+	0,  // [0:5] is the sub-list for field type_name
 }
 
 func init() { file_lbd_raft_v1_peer_service_proto_init() }
@@ -1014,7 +1107,7 @@ func file_lbd_raft_v1_peer_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_lbd_raft_v1_peer_service_proto_rawDesc), len(file_lbd_raft_v1_peer_service_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   16,
+			NumMessages:   18,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

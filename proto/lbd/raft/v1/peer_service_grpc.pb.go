@@ -27,6 +27,7 @@ const (
 	PeerService_GetDigest_FullMethodName     = "/lbd.raft.v1.PeerService/GetDigest"
 	PeerService_GetSealKeys_FullMethodName   = "/lbd.raft.v1.PeerService/GetSealKeys"
 	PeerService_StageSealKeys_FullMethodName = "/lbd.raft.v1.PeerService/StageSealKeys"
+	PeerService_GetTicketKeys_FullMethodName = "/lbd.raft.v1.PeerService/GetTicketKeys"
 	PeerService_Scrub_FullMethodName         = "/lbd.raft.v1.PeerService/Scrub"
 	PeerService_ProposeNode_FullMethodName   = "/lbd.raft.v1.PeerService/ProposeNode"
 )
@@ -49,6 +50,8 @@ type PeerServiceClient interface {
 	GetSealKeys(ctx context.Context, in *GetSealKeysRequest, opts ...grpc.CallOption) (*GetSealKeysResponse, error)
 	// StageSealKeys gives a node sealing keys before anything is sealed under them. They are durable when it returns.
 	StageSealKeys(ctx context.Context, in *StageSealKeysRequest, opts ...grpc.CallOption) (*StageSealKeysResponse, error)
+	// GetTicketKeys reads what the node does with the ticket keys.
+	GetTicketKeys(ctx context.Context, in *GetTicketKeysRequest, opts ...grpc.CallOption) (*GetTicketKeysResponse, error)
 	// Scrub makes the node's disk forget what is no longer in the state.
 	Scrub(ctx context.Context, in *ScrubRequest, opts ...grpc.CallOption) (*ScrubResponse, error)
 	// ProposeNode takes a node's own change of its record (name, address, version) to the leader.
@@ -123,6 +126,16 @@ func (c *peerServiceClient) StageSealKeys(ctx context.Context, in *StageSealKeys
 	return out, nil
 }
 
+func (c *peerServiceClient) GetTicketKeys(ctx context.Context, in *GetTicketKeysRequest, opts ...grpc.CallOption) (*GetTicketKeysResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(GetTicketKeysResponse)
+	err := c.cc.Invoke(ctx, PeerService_GetTicketKeys_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *peerServiceClient) Scrub(ctx context.Context, in *ScrubRequest, opts ...grpc.CallOption) (*ScrubResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ScrubResponse)
@@ -161,6 +174,8 @@ type PeerServiceServer interface {
 	GetSealKeys(context.Context, *GetSealKeysRequest) (*GetSealKeysResponse, error)
 	// StageSealKeys gives a node sealing keys before anything is sealed under them. They are durable when it returns.
 	StageSealKeys(context.Context, *StageSealKeysRequest) (*StageSealKeysResponse, error)
+	// GetTicketKeys reads what the node does with the ticket keys.
+	GetTicketKeys(context.Context, *GetTicketKeysRequest) (*GetTicketKeysResponse, error)
 	// Scrub makes the node's disk forget what is no longer in the state.
 	Scrub(context.Context, *ScrubRequest) (*ScrubResponse, error)
 	// ProposeNode takes a node's own change of its record (name, address, version) to the leader.
@@ -192,6 +207,9 @@ func (UnimplementedPeerServiceServer) GetSealKeys(context.Context, *GetSealKeysR
 }
 func (UnimplementedPeerServiceServer) StageSealKeys(context.Context, *StageSealKeysRequest) (*StageSealKeysResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method StageSealKeys not implemented")
+}
+func (UnimplementedPeerServiceServer) GetTicketKeys(context.Context, *GetTicketKeysRequest) (*GetTicketKeysResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetTicketKeys not implemented")
 }
 func (UnimplementedPeerServiceServer) Scrub(context.Context, *ScrubRequest) (*ScrubResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Scrub not implemented")
@@ -328,6 +346,24 @@ func _PeerService_StageSealKeys_Handler(srv interface{}, ctx context.Context, de
 	return interceptor(ctx, in, info, handler)
 }
 
+func _PeerService_GetTicketKeys_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetTicketKeysRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(PeerServiceServer).GetTicketKeys(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: PeerService_GetTicketKeys_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(PeerServiceServer).GetTicketKeys(ctx, req.(*GetTicketKeysRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _PeerService_Scrub_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ScrubRequest)
 	if err := dec(in); err != nil {
@@ -394,6 +430,10 @@ var PeerService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "StageSealKeys",
 			Handler:    _PeerService_StageSealKeys_Handler,
+		},
+		{
+			MethodName: "GetTicketKeys",
+			Handler:    _PeerService_GetTicketKeys_Handler,
 		},
 		{
 			MethodName: "Scrub",

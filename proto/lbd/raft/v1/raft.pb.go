@@ -43,6 +43,7 @@ type Command struct {
 	//	*Command_JoinToken
 	//	*Command_Gate
 	//	*Command_Epoch
+	//	*Command_TicketKeys
 	Kind          isCommand_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -202,6 +203,15 @@ func (x *Command) GetEpoch() *EpochCommand {
 	return nil
 }
 
+func (x *Command) GetTicketKeys() *TicketKeysCommand {
+	if x != nil {
+		if x, ok := x.Kind.(*Command_TicketKeys); ok {
+			return x.TicketKeys
+		}
+	}
+	return nil
+}
+
 type isCommand_Kind interface {
 	isCommand_Kind()
 }
@@ -271,6 +281,11 @@ type Command_Epoch struct {
 	Epoch *EpochCommand `protobuf:"bytes,13,opt,name=epoch,proto3,oneof"`
 }
 
+type Command_TicketKeys struct {
+	// Changes which session-ticket keys there are; makes no revision.
+	TicketKeys *TicketKeysCommand `protobuf:"bytes,14,opt,name=ticket_keys,json=ticketKeys,proto3,oneof"`
+}
+
 func (*Command_Change) isCommand_Kind() {}
 
 func (*Command_Part) isCommand_Kind() {}
@@ -296,6 +311,8 @@ func (*Command_JoinToken) isCommand_Kind() {}
 func (*Command_Gate) isCommand_Kind() {}
 
 func (*Command_Epoch) isCommand_Kind() {}
+
+func (*Command_TicketKeys) isCommand_Kind() {}
 
 // Origin is where a command came from, for the audit.
 type Origin struct {
@@ -956,7 +973,9 @@ type RemoveNode struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Id    string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	// The authority from then on.
-	Authority     *Authority `protobuf:"bytes,2,opt,name=authority,proto3" json:"authority,omitempty"`
+	Authority *Authority `protobuf:"bytes,2,opt,name=authority,proto3" json:"authority,omitempty"`
+	// The ticket keys from then on: it could open the present ones. Absent: there are none.
+	TicketKeys    *RenewTicketKeys `protobuf:"bytes,3,opt,name=ticket_keys,json=ticketKeys,proto3" json:"ticket_keys,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1001,6 +1020,13 @@ func (x *RemoveNode) GetId() string {
 func (x *RemoveNode) GetAuthority() *Authority {
 	if x != nil {
 		return x.Authority
+	}
+	return nil
+}
+
+func (x *RemoveNode) GetTicketKeys() *RenewTicketKeys {
+	if x != nil {
+		return x.TicketKeys
 	}
 	return nil
 }
@@ -1473,7 +1499,9 @@ type EpochCommand struct {
 	// The authority from then on.
 	Authority *Authority `protobuf:"bytes,5,opt,name=authority,proto3" json:"authority,omitempty"`
 	// The epoch that it begins: the present one and one more.
-	Epoch         int64 `protobuf:"varint,6,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	Epoch int64 `protobuf:"varint,6,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	// The ticket keys from then on: the others could open the present ones. Absent: there are none.
+	TicketKeys    *RenewTicketKeys `protobuf:"bytes,7,opt,name=ticket_keys,json=ticketKeys,proto3" json:"ticket_keys,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1548,6 +1576,13 @@ func (x *EpochCommand) GetEpoch() int64 {
 		return x.Epoch
 	}
 	return 0
+}
+
+func (x *EpochCommand) GetTicketKeys() *RenewTicketKeys {
+	if x != nil {
+		return x.TicketKeys
+	}
+	return nil
 }
 
 // ClusterRecord is what holds for the cluster as a whole.
@@ -1737,6 +1772,556 @@ func (x *Reseal) GetSealed() []byte {
 	return nil
 }
 
+// TicketKeysCommand changes which session-ticket keys there are. What finds another epoch active than it was made for is a conflict.
+type TicketKeysCommand struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Author    string                 `protobuf:"bytes,1,opt,name=author,proto3" json:"author,omitempty"`
+	Time      *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=time,proto3" json:"time,omitempty"`
+	RequestId string                 `protobuf:"bytes,3,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	Origin    *Origin                `protobuf:"bytes,4,opt,name=origin,proto3" json:"origin,omitempty"`
+	// What the audit says of it beside what was done.
+	Message string `protobuf:"bytes,5,opt,name=message,proto3" json:"message,omitempty"`
+	// Types that are valid to be assigned to Change:
+	//
+	//	*TicketKeysCommand_Rotate
+	//	*TicketKeysCommand_Renew
+	//	*TicketKeysCommand_Extend
+	//	*TicketKeysCommand_Wipe
+	//	*TicketKeysCommand_Import
+	Change        isTicketKeysCommand_Change `protobuf_oneof:"change"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TicketKeysCommand) Reset() {
+	*x = TicketKeysCommand{}
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TicketKeysCommand) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TicketKeysCommand) ProtoMessage() {}
+
+func (x *TicketKeysCommand) ProtoReflect() protoreflect.Message {
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TicketKeysCommand.ProtoReflect.Descriptor instead.
+func (*TicketKeysCommand) Descriptor() ([]byte, []int) {
+	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *TicketKeysCommand) GetAuthor() string {
+	if x != nil {
+		return x.Author
+	}
+	return ""
+}
+
+func (x *TicketKeysCommand) GetTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Time
+	}
+	return nil
+}
+
+func (x *TicketKeysCommand) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
+}
+
+func (x *TicketKeysCommand) GetOrigin() *Origin {
+	if x != nil {
+		return x.Origin
+	}
+	return nil
+}
+
+func (x *TicketKeysCommand) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+func (x *TicketKeysCommand) GetChange() isTicketKeysCommand_Change {
+	if x != nil {
+		return x.Change
+	}
+	return nil
+}
+
+func (x *TicketKeysCommand) GetRotate() *RotateTicketKeys {
+	if x != nil {
+		if x, ok := x.Change.(*TicketKeysCommand_Rotate); ok {
+			return x.Rotate
+		}
+	}
+	return nil
+}
+
+func (x *TicketKeysCommand) GetRenew() *RenewTicketKeys {
+	if x != nil {
+		if x, ok := x.Change.(*TicketKeysCommand_Renew); ok {
+			return x.Renew
+		}
+	}
+	return nil
+}
+
+func (x *TicketKeysCommand) GetExtend() *ExtendTicketKey {
+	if x != nil {
+		if x, ok := x.Change.(*TicketKeysCommand_Extend); ok {
+			return x.Extend
+		}
+	}
+	return nil
+}
+
+func (x *TicketKeysCommand) GetWipe() *WipeTicketKeys {
+	if x != nil {
+		if x, ok := x.Change.(*TicketKeysCommand_Wipe); ok {
+			return x.Wipe
+		}
+	}
+	return nil
+}
+
+func (x *TicketKeysCommand) GetImport() *ImportTicketKeys {
+	if x != nil {
+		if x, ok := x.Change.(*TicketKeysCommand_Import); ok {
+			return x.Import
+		}
+	}
+	return nil
+}
+
+type isTicketKeysCommand_Change interface {
+	isTicketKeysCommand_Change()
+}
+
+type TicketKeysCommand_Rotate struct {
+	Rotate *RotateTicketKeys `protobuf:"bytes,6,opt,name=rotate,proto3,oneof"`
+}
+
+type TicketKeysCommand_Renew struct {
+	Renew *RenewTicketKeys `protobuf:"bytes,7,opt,name=renew,proto3,oneof"`
+}
+
+type TicketKeysCommand_Extend struct {
+	Extend *ExtendTicketKey `protobuf:"bytes,8,opt,name=extend,proto3,oneof"`
+}
+
+type TicketKeysCommand_Wipe struct {
+	Wipe *WipeTicketKeys `protobuf:"bytes,9,opt,name=wipe,proto3,oneof"`
+}
+
+type TicketKeysCommand_Import struct {
+	Import *ImportTicketKeys `protobuf:"bytes,10,opt,name=import,proto3,oneof"`
+}
+
+func (*TicketKeysCommand_Rotate) isTicketKeysCommand_Change() {}
+
+func (*TicketKeysCommand_Renew) isTicketKeysCommand_Change() {}
+
+func (*TicketKeysCommand_Extend) isTicketKeysCommand_Change() {}
+
+func (*TicketKeysCommand_Wipe) isTicketKeysCommand_Change() {}
+
+func (*TicketKeysCommand_Import) isTicketKeysCommand_Change() {}
+
+// TicketKey is a session-ticket key as it is stored.
+type TicketKey struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// 1, 2, …, never used twice. 0: it came from outside.
+	Epoch int64             `protobuf:"varint,1,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	State v1.TicketKeyState `protobuf:"varint,2,opt,name=state,proto3,enum=lbd.v1.TicketKeyState" json:"state,omitempty"`
+	// Random, 16 bytes: all that a ticket shows of its key.
+	Name []byte `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
+	// The secret, sealed. Apply never opens it.
+	SealedKey  []byte                 `protobuf:"bytes,4,opt,name=sealed_key,json=sealedKey,proto3" json:"sealed_key,omitempty"`
+	CreateTime *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=create_time,json=createTime,proto3" json:"create_time,omitempty"`
+	// When it began to issue tickets; absent: it has not.
+	ActivateTime *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=activate_time,json=activateTime,proto3" json:"activate_time,omitempty"`
+	// When the next epoch began to, or when a node in contact with the leader was last heard to go on with this one. Absent: it is the active one,
+	// or staged.
+	EndTime *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=end_time,json=endTime,proto3" json:"end_time,omitempty"`
+	// Only of one from outside: until when its tickets are accepted.
+	ExpireTime    *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=expire_time,json=expireTime,proto3" json:"expire_time,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TicketKey) Reset() {
+	*x = TicketKey{}
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TicketKey) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TicketKey) ProtoMessage() {}
+
+func (x *TicketKey) ProtoReflect() protoreflect.Message {
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TicketKey.ProtoReflect.Descriptor instead.
+func (*TicketKey) Descriptor() ([]byte, []int) {
+	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *TicketKey) GetEpoch() int64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *TicketKey) GetState() v1.TicketKeyState {
+	if x != nil {
+		return x.State
+	}
+	return v1.TicketKeyState(0)
+}
+
+func (x *TicketKey) GetName() []byte {
+	if x != nil {
+		return x.Name
+	}
+	return nil
+}
+
+func (x *TicketKey) GetSealedKey() []byte {
+	if x != nil {
+		return x.SealedKey
+	}
+	return nil
+}
+
+func (x *TicketKey) GetCreateTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.CreateTime
+	}
+	return nil
+}
+
+func (x *TicketKey) GetActivateTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ActivateTime
+	}
+	return nil
+}
+
+func (x *TicketKey) GetEndTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.EndTime
+	}
+	return nil
+}
+
+func (x *TicketKey) GetExpireTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ExpireTime
+	}
+	return nil
+}
+
+// RotateTicketKeys makes the staged key the active one, and the active one accept-only.
+type RotateTicketKeys struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The epoch that is active.
+	From int64 `protobuf:"varint,1,opt,name=from,proto3" json:"from,omitempty"`
+	// The next one to be staged.
+	Staged        *TicketKey `protobuf:"bytes,2,opt,name=staged,proto3" json:"staged,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RotateTicketKeys) Reset() {
+	*x = RotateTicketKeys{}
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RotateTicketKeys) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RotateTicketKeys) ProtoMessage() {}
+
+func (x *RotateTicketKeys) ProtoReflect() protoreflect.Message {
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RotateTicketKeys.ProtoReflect.Descriptor instead.
+func (*RotateTicketKeys) Descriptor() ([]byte, []int) {
+	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *RotateTicketKeys) GetFrom() int64 {
+	if x != nil {
+		return x.From
+	}
+	return 0
+}
+
+func (x *RotateTicketKeys) GetStaged() *TicketKey {
+	if x != nil {
+		return x.Staged
+	}
+	return nil
+}
+
+// RenewTicketKeys puts keys in place that nobody has had before.
+type RenewTicketKeys struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The epoch that is active; 0: there are no keys.
+	From   int64      `protobuf:"varint,1,opt,name=from,proto3" json:"from,omitempty"`
+	Active *TicketKey `protobuf:"bytes,2,opt,name=active,proto3" json:"active,omitempty"`
+	Staged *TicketKey `protobuf:"bytes,3,opt,name=staged,proto3" json:"staged,omitempty"`
+	// All keys before go at once, those from outside as well; else those that have issued tickets are accept-only.
+	Wipe          bool `protobuf:"varint,4,opt,name=wipe,proto3" json:"wipe,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RenewTicketKeys) Reset() {
+	*x = RenewTicketKeys{}
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RenewTicketKeys) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RenewTicketKeys) ProtoMessage() {}
+
+func (x *RenewTicketKeys) ProtoReflect() protoreflect.Message {
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RenewTicketKeys.ProtoReflect.Descriptor instead.
+func (*RenewTicketKeys) Descriptor() ([]byte, []int) {
+	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *RenewTicketKeys) GetFrom() int64 {
+	if x != nil {
+		return x.From
+	}
+	return 0
+}
+
+func (x *RenewTicketKeys) GetActive() *TicketKey {
+	if x != nil {
+		return x.Active
+	}
+	return nil
+}
+
+func (x *RenewTicketKeys) GetStaged() *TicketKey {
+	if x != nil {
+		return x.Staged
+	}
+	return nil
+}
+
+func (x *RenewTicketKeys) GetWipe() bool {
+	if x != nil {
+		return x.Wipe
+	}
+	return false
+}
+
+// ExtendTicketKey says that a node in contact with the leader still issues under an epoch that is accept-only, at the command's time.
+type ExtendTicketKey struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Epoch         int64                  `protobuf:"varint,1,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExtendTicketKey) Reset() {
+	*x = ExtendTicketKey{}
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExtendTicketKey) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExtendTicketKey) ProtoMessage() {}
+
+func (x *ExtendTicketKey) ProtoReflect() protoreflect.Message {
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExtendTicketKey.ProtoReflect.Descriptor instead.
+func (*ExtendTicketKey) Descriptor() ([]byte, []int) {
+	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *ExtendTicketKey) GetEpoch() int64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+// WipeTicketKeys removes keys whose tickets are accepted no more.
+type WipeTicketKeys struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Epochs []int64                `protobuf:"varint,1,rep,packed,name=epochs,proto3" json:"epochs,omitempty"`
+	// Of those from outside.
+	Names         [][]byte `protobuf:"bytes,2,rep,name=names,proto3" json:"names,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WipeTicketKeys) Reset() {
+	*x = WipeTicketKeys{}
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WipeTicketKeys) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WipeTicketKeys) ProtoMessage() {}
+
+func (x *WipeTicketKeys) ProtoReflect() protoreflect.Message {
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WipeTicketKeys.ProtoReflect.Descriptor instead.
+func (*WipeTicketKeys) Descriptor() ([]byte, []int) {
+	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *WipeTicketKeys) GetEpochs() []int64 {
+	if x != nil {
+		return x.Epochs
+	}
+	return nil
+}
+
+func (x *WipeTicketKeys) GetNames() [][]byte {
+	if x != nil {
+		return x.Names
+	}
+	return nil
+}
+
+// ImportTicketKeys adds keys from outside: accepted, never issued under. One that is there already gets the new time of its end.
+type ImportTicketKeys struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Keys          []*TicketKey           `protobuf:"bytes,1,rep,name=keys,proto3" json:"keys,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ImportTicketKeys) Reset() {
+	*x = ImportTicketKeys{}
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ImportTicketKeys) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ImportTicketKeys) ProtoMessage() {}
+
+func (x *ImportTicketKeys) ProtoReflect() protoreflect.Message {
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ImportTicketKeys.ProtoReflect.Descriptor instead.
+func (*ImportTicketKeys) Descriptor() ([]byte, []int) {
+	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *ImportTicketKeys) GetKeys() []*TicketKey {
+	if x != nil {
+		return x.Keys
+	}
+	return nil
+}
+
 // PurgeCommand removes a certificate's keys from the history.
 type PurgeCommand struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
@@ -1753,7 +2338,7 @@ type PurgeCommand struct {
 
 func (x *PurgeCommand) Reset() {
 	*x = PurgeCommand{}
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[21]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1765,7 +2350,7 @@ func (x *PurgeCommand) String() string {
 func (*PurgeCommand) ProtoMessage() {}
 
 func (x *PurgeCommand) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[21]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1778,7 +2363,7 @@ func (x *PurgeCommand) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PurgeCommand.ProtoReflect.Descriptor instead.
 func (*PurgeCommand) Descriptor() ([]byte, []int) {
-	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{21}
+	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *PurgeCommand) GetAuthor() string {
@@ -1834,7 +2419,7 @@ type RestoreCommand struct {
 
 func (x *RestoreCommand) Reset() {
 	*x = RestoreCommand{}
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[22]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1846,7 +2431,7 @@ func (x *RestoreCommand) String() string {
 func (*RestoreCommand) ProtoMessage() {}
 
 func (x *RestoreCommand) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[22]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1859,7 +2444,7 @@ func (x *RestoreCommand) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestoreCommand.ProtoReflect.Descriptor instead.
 func (*RestoreCommand) Descriptor() ([]byte, []int) {
-	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{22}
+	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *RestoreCommand) GetAuthor() string {
@@ -1930,7 +2515,7 @@ type AuditEntry struct {
 
 func (x *AuditEntry) Reset() {
 	*x = AuditEntry{}
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[23]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1942,7 +2527,7 @@ func (x *AuditEntry) String() string {
 func (*AuditEntry) ProtoMessage() {}
 
 func (x *AuditEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[23]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1955,7 +2540,7 @@ func (x *AuditEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditEntry.ProtoReflect.Descriptor instead.
 func (*AuditEntry) Descriptor() ([]byte, []int) {
-	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{23}
+	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *AuditEntry) GetNumber() int64 {
@@ -2000,7 +2585,7 @@ type ChangeCommand struct {
 
 func (x *ChangeCommand) Reset() {
 	*x = ChangeCommand{}
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[24]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2012,7 +2597,7 @@ func (x *ChangeCommand) String() string {
 func (*ChangeCommand) ProtoMessage() {}
 
 func (x *ChangeCommand) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[24]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2025,7 +2610,7 @@ func (x *ChangeCommand) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeCommand.ProtoReflect.Descriptor instead.
 func (*ChangeCommand) Descriptor() ([]byte, []int) {
-	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{24}
+	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ChangeCommand) GetOwner() string {
@@ -2132,7 +2717,7 @@ type Precondition struct {
 
 func (x *Precondition) Reset() {
 	*x = Precondition{}
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[25]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2144,7 +2729,7 @@ func (x *Precondition) String() string {
 func (*Precondition) ProtoMessage() {}
 
 func (x *Precondition) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[25]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2157,7 +2742,7 @@ func (x *Precondition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Precondition.ProtoReflect.Descriptor instead.
 func (*Precondition) Descriptor() ([]byte, []int) {
-	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{25}
+	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Precondition) GetKey() string {
@@ -2190,7 +2775,7 @@ type OverrideCommand struct {
 
 func (x *OverrideCommand) Reset() {
 	*x = OverrideCommand{}
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[26]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2202,7 +2787,7 @@ func (x *OverrideCommand) String() string {
 func (*OverrideCommand) ProtoMessage() {}
 
 func (x *OverrideCommand) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[26]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2215,7 +2800,7 @@ func (x *OverrideCommand) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OverrideCommand.ProtoReflect.Descriptor instead.
 func (*OverrideCommand) Descriptor() ([]byte, []int) {
-	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{26}
+	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *OverrideCommand) GetAuthor() string {
@@ -2275,7 +2860,7 @@ type OverrideKey struct {
 
 func (x *OverrideKey) Reset() {
 	*x = OverrideKey{}
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[27]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2287,7 +2872,7 @@ func (x *OverrideKey) String() string {
 func (*OverrideKey) ProtoMessage() {}
 
 func (x *OverrideKey) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[27]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2300,7 +2885,7 @@ func (x *OverrideKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OverrideKey.ProtoReflect.Descriptor instead.
 func (*OverrideKey) Descriptor() ([]byte, []int) {
-	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{27}
+	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *OverrideKey) GetPool() string {
@@ -2346,7 +2931,7 @@ type PartCommand struct {
 
 func (x *PartCommand) Reset() {
 	*x = PartCommand{}
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[28]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2358,7 +2943,7 @@ func (x *PartCommand) String() string {
 func (*PartCommand) ProtoMessage() {}
 
 func (x *PartCommand) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[28]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2371,7 +2956,7 @@ func (x *PartCommand) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PartCommand.ProtoReflect.Descriptor instead.
 func (*PartCommand) Descriptor() ([]byte, []int) {
-	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{28}
+	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *PartCommand) GetDigest() []byte {
@@ -2415,7 +3000,7 @@ type CommitCommand struct {
 
 func (x *CommitCommand) Reset() {
 	*x = CommitCommand{}
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[29]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2427,7 +3012,7 @@ func (x *CommitCommand) String() string {
 func (*CommitCommand) ProtoMessage() {}
 
 func (x *CommitCommand) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[29]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2440,7 +3025,7 @@ func (x *CommitCommand) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitCommand.ProtoReflect.Descriptor instead.
 func (*CommitCommand) Descriptor() ([]byte, []int) {
-	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{29}
+	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *CommitCommand) GetDigest() []byte {
@@ -2480,7 +3065,7 @@ type StoredResource struct {
 
 func (x *StoredResource) Reset() {
 	*x = StoredResource{}
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[30]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2492,7 +3077,7 @@ func (x *StoredResource) String() string {
 func (*StoredResource) ProtoMessage() {}
 
 func (x *StoredResource) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[30]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2505,7 +3090,7 @@ func (x *StoredResource) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoredResource.ProtoReflect.Descriptor instead.
 func (*StoredResource) Descriptor() ([]byte, []int) {
-	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{30}
+	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *StoredResource) GetResource() *v1.Resource {
@@ -2550,7 +3135,7 @@ type Before struct {
 
 func (x *Before) Reset() {
 	*x = Before{}
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[31]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2562,7 +3147,7 @@ func (x *Before) String() string {
 func (*Before) ProtoMessage() {}
 
 func (x *Before) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[31]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2575,7 +3160,7 @@ func (x *Before) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Before.ProtoReflect.Descriptor instead.
 func (*Before) Descriptor() ([]byte, []int) {
-	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{31}
+	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Before) GetRevision() int64 {
@@ -2614,7 +3199,7 @@ type CertificateMaterial struct {
 
 func (x *CertificateMaterial) Reset() {
 	*x = CertificateMaterial{}
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[32]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2626,7 +3211,7 @@ func (x *CertificateMaterial) String() string {
 func (*CertificateMaterial) ProtoMessage() {}
 
 func (x *CertificateMaterial) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[32]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2639,7 +3224,7 @@ func (x *CertificateMaterial) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CertificateMaterial.ProtoReflect.Descriptor instead.
 func (*CertificateMaterial) Descriptor() ([]byte, []int) {
-	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{32}
+	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *CertificateMaterial) GetChain() [][]byte {
@@ -2676,7 +3261,7 @@ type SnapshotHeader struct {
 
 func (x *SnapshotHeader) Reset() {
 	*x = SnapshotHeader{}
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[33]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2688,7 +3273,7 @@ func (x *SnapshotHeader) String() string {
 func (*SnapshotHeader) ProtoMessage() {}
 
 func (x *SnapshotHeader) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[33]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2701,7 +3286,7 @@ func (x *SnapshotHeader) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotHeader.ProtoReflect.Descriptor instead.
 func (*SnapshotHeader) Descriptor() ([]byte, []int) {
-	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{33}
+	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *SnapshotHeader) GetFormat() int32 {
@@ -2744,6 +3329,7 @@ type SnapshotRecord struct {
 	//	*SnapshotRecord_JoinToken
 	//	*SnapshotRecord_PendingJoin
 	//	*SnapshotRecord_Cluster
+	//	*SnapshotRecord_TicketKey
 	Record        isSnapshotRecord_Record `protobuf_oneof:"record"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2751,7 +3337,7 @@ type SnapshotRecord struct {
 
 func (x *SnapshotRecord) Reset() {
 	*x = SnapshotRecord{}
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[34]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2763,7 +3349,7 @@ func (x *SnapshotRecord) String() string {
 func (*SnapshotRecord) ProtoMessage() {}
 
 func (x *SnapshotRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[34]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2776,7 +3362,7 @@ func (x *SnapshotRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotRecord.ProtoReflect.Descriptor instead.
 func (*SnapshotRecord) Descriptor() ([]byte, []int) {
-	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{34}
+	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *SnapshotRecord) GetRecord() isSnapshotRecord_Record {
@@ -2912,6 +3498,15 @@ func (x *SnapshotRecord) GetCluster() *ClusterRecord {
 	return nil
 }
 
+func (x *SnapshotRecord) GetTicketKey() *TicketKey {
+	if x != nil {
+		if x, ok := x.Record.(*SnapshotRecord_TicketKey); ok {
+			return x.TicketKey
+		}
+	}
+	return nil
+}
+
 type isSnapshotRecord_Record interface {
 	isSnapshotRecord_Record()
 }
@@ -2972,6 +3567,10 @@ type SnapshotRecord_Cluster struct {
 	Cluster *ClusterRecord `protobuf:"bytes,14,opt,name=cluster,proto3,oneof"`
 }
 
+type SnapshotRecord_TicketKey struct {
+	TicketKey *TicketKey `protobuf:"bytes,15,opt,name=ticket_key,json=ticketKey,proto3,oneof"`
+}
+
 func (*SnapshotRecord_Resource) isSnapshotRecord_Record() {}
 
 func (*SnapshotRecord_Revision) isSnapshotRecord_Record() {}
@@ -3000,6 +3599,8 @@ func (*SnapshotRecord_PendingJoin) isSnapshotRecord_Record() {}
 
 func (*SnapshotRecord_Cluster) isSnapshotRecord_Record() {}
 
+func (*SnapshotRecord_TicketKey) isSnapshotRecord_Record() {}
+
 // Request is a remembered request id with its answer.
 type Request struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
@@ -3014,7 +3615,7 @@ type Request struct {
 
 func (x *Request) Reset() {
 	*x = Request{}
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[35]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3026,7 +3627,7 @@ func (x *Request) String() string {
 func (*Request) ProtoMessage() {}
 
 func (x *Request) ProtoReflect() protoreflect.Message {
-	mi := &file_lbd_raft_v1_raft_proto_msgTypes[35]
+	mi := &file_lbd_raft_v1_raft_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3039,7 +3640,7 @@ func (x *Request) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Request.ProtoReflect.Descriptor instead.
 func (*Request) Descriptor() ([]byte, []int) {
-	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{35}
+	return file_lbd_raft_v1_raft_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *Request) GetId() string {
@@ -3074,7 +3675,7 @@ var File_lbd_raft_v1_raft_proto protoreflect.FileDescriptor
 
 const file_lbd_raft_v1_raft_proto_rawDesc = "" +
 	"\n" +
-	"\x16lbd/raft/v1/raft.proto\x12\vlbd.raft.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x19lbd/v1/auth_service.proto\x1a\x1clbd/v1/cluster_service.proto\x1a\x1blbd/v1/config_service.proto\x1a\x15lbd/v1/resource.proto\"\xd0\x05\n" +
+	"\x16lbd/raft/v1/raft.proto\x12\vlbd.raft.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x19lbd/v1/auth_service.proto\x1a\x1clbd/v1/cluster_service.proto\x1a\x1blbd/v1/config_service.proto\x1a\x15lbd/v1/resource.proto\x1a#lbd/v1/session_ticket_service.proto\"\x93\x06\n" +
 	"\aCommand\x124\n" +
 	"\x06change\x18\x01 \x01(\v2\x1a.lbd.raft.v1.ChangeCommandH\x00R\x06change\x12.\n" +
 	"\x04part\x18\x02 \x01(\v2\x18.lbd.raft.v1.PartCommandH\x00R\x04part\x124\n" +
@@ -3090,7 +3691,9 @@ const file_lbd_raft_v1_raft_proto_rawDesc = "" +
 	"\n" +
 	"join_token\x18\v \x01(\v2\x1d.lbd.raft.v1.JoinTokenCommandH\x00R\tjoinToken\x12.\n" +
 	"\x04gate\x18\f \x01(\v2\x18.lbd.raft.v1.GateCommandH\x00R\x04gate\x121\n" +
-	"\x05epoch\x18\r \x01(\v2\x19.lbd.raft.v1.EpochCommandH\x00R\x05epochB\x06\n" +
+	"\x05epoch\x18\r \x01(\v2\x19.lbd.raft.v1.EpochCommandH\x00R\x05epoch\x12A\n" +
+	"\vticket_keys\x18\x0e \x01(\v2\x1e.lbd.raft.v1.TicketKeysCommandH\x00R\n" +
+	"ticketKeysB\x06\n" +
 	"\x04kind\"8\n" +
 	"\x06Origin\x12\x16\n" +
 	"\x06source\x18\x01 \x01(\tR\x06source\x12\x16\n" +
@@ -3141,11 +3744,13 @@ const file_lbd_raft_v1_raft_proto_rawDesc = "" +
 	"\x04node\x18\x01 \x01(\v2\f.lbd.v1.NodeR\x04node\x12\x19\n" +
 	"\btoken_id\x18\x02 \x01(\tR\atokenId\x12\x18\n" +
 	"\apending\x18\x03 \x01(\bR\apending\x12\x16\n" +
-	"\x06source\x18\x04 \x01(\tR\x06source\"R\n" +
+	"\x06source\x18\x04 \x01(\tR\x06source\"\x91\x01\n" +
 	"\n" +
 	"RemoveNode\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x124\n" +
-	"\tauthority\x18\x02 \x01(\v2\x16.lbd.raft.v1.AuthorityR\tauthority\"C\n" +
+	"\tauthority\x18\x02 \x01(\v2\x16.lbd.raft.v1.AuthorityR\tauthority\x12=\n" +
+	"\vticket_keys\x18\x03 \x01(\v2\x1c.lbd.raft.v1.RenewTicketKeysR\n" +
+	"ticketKeys\"C\n" +
 	"\vSetNodeRole\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12$\n" +
 	"\x04role\x18\x02 \x01(\x0e2\x10.lbd.v1.NodeRoleR\x04role\"G\n" +
@@ -3178,14 +3783,16 @@ const file_lbd_raft_v1_raft_proto_rawDesc = "" +
 	"\bapproved\x18\x03 \x01(\bR\bapproved\"Q\n" +
 	"\vGateCommand\x12\x12\n" +
 	"\x04gate\x18\x01 \x01(\x05R\x04gate\x12.\n" +
-	"\x04time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\"\xe3\x01\n" +
+	"\x04time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\"\xa2\x02\n" +
 	"\fEpochCommand\x12\x16\n" +
 	"\x06author\x18\x01 \x01(\tR\x06author\x12.\n" +
 	"\x04time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12+\n" +
 	"\x06origin\x18\x03 \x01(\v2\x13.lbd.raft.v1.OriginR\x06origin\x12\x12\n" +
 	"\x04node\x18\x04 \x01(\tR\x04node\x124\n" +
 	"\tauthority\x18\x05 \x01(\v2\x16.lbd.raft.v1.AuthorityR\tauthority\x12\x14\n" +
-	"\x05epoch\x18\x06 \x01(\x03R\x05epoch\"9\n" +
+	"\x05epoch\x18\x06 \x01(\x03R\x05epoch\x12=\n" +
+	"\vticket_keys\x18\a \x01(\v2\x1c.lbd.raft.v1.RenewTicketKeysR\n" +
+	"ticketKeys\"9\n" +
 	"\rClusterRecord\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x03R\x05epoch\x12\x12\n" +
 	"\x04gate\x18\x02 \x01(\x05R\x04gate\"\xc9\x01\n" +
@@ -3197,7 +3804,48 @@ const file_lbd_raft_v1_raft_proto_rawDesc = "" +
 	"\amessage\x18\x05 \x01(\tR\amessage\"E\n" +
 	"\x06Reseal\x12#\n" +
 	"\rbefore_sha256\x18\x01 \x01(\fR\fbeforeSha256\x12\x16\n" +
-	"\x06sealed\x18\x02 \x01(\fR\x06sealed\"\xc8\x01\n" +
+	"\x06sealed\x18\x02 \x01(\fR\x06sealed\"\xde\x03\n" +
+	"\x11TicketKeysCommand\x12\x16\n" +
+	"\x06author\x18\x01 \x01(\tR\x06author\x12.\n" +
+	"\x04time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\x03 \x01(\tR\trequestId\x12+\n" +
+	"\x06origin\x18\x04 \x01(\v2\x13.lbd.raft.v1.OriginR\x06origin\x12\x18\n" +
+	"\amessage\x18\x05 \x01(\tR\amessage\x127\n" +
+	"\x06rotate\x18\x06 \x01(\v2\x1d.lbd.raft.v1.RotateTicketKeysH\x00R\x06rotate\x124\n" +
+	"\x05renew\x18\a \x01(\v2\x1c.lbd.raft.v1.RenewTicketKeysH\x00R\x05renew\x126\n" +
+	"\x06extend\x18\b \x01(\v2\x1c.lbd.raft.v1.ExtendTicketKeyH\x00R\x06extend\x121\n" +
+	"\x04wipe\x18\t \x01(\v2\x1b.lbd.raft.v1.WipeTicketKeysH\x00R\x04wipe\x127\n" +
+	"\x06import\x18\n" +
+	" \x01(\v2\x1d.lbd.raft.v1.ImportTicketKeysH\x00R\x06importB\b\n" +
+	"\x06change\"\xf4\x02\n" +
+	"\tTicketKey\x12\x14\n" +
+	"\x05epoch\x18\x01 \x01(\x03R\x05epoch\x12,\n" +
+	"\x05state\x18\x02 \x01(\x0e2\x16.lbd.v1.TicketKeyStateR\x05state\x12\x12\n" +
+	"\x04name\x18\x03 \x01(\fR\x04name\x12\x1d\n" +
+	"\n" +
+	"sealed_key\x18\x04 \x01(\fR\tsealedKey\x12;\n" +
+	"\vcreate_time\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"createTime\x12?\n" +
+	"\ractivate_time\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\factivateTime\x125\n" +
+	"\bend_time\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\aendTime\x12;\n" +
+	"\vexpire_time\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"expireTime\"V\n" +
+	"\x10RotateTicketKeys\x12\x12\n" +
+	"\x04from\x18\x01 \x01(\x03R\x04from\x12.\n" +
+	"\x06staged\x18\x02 \x01(\v2\x16.lbd.raft.v1.TicketKeyR\x06staged\"\x99\x01\n" +
+	"\x0fRenewTicketKeys\x12\x12\n" +
+	"\x04from\x18\x01 \x01(\x03R\x04from\x12.\n" +
+	"\x06active\x18\x02 \x01(\v2\x16.lbd.raft.v1.TicketKeyR\x06active\x12.\n" +
+	"\x06staged\x18\x03 \x01(\v2\x16.lbd.raft.v1.TicketKeyR\x06staged\x12\x12\n" +
+	"\x04wipe\x18\x04 \x01(\bR\x04wipe\"'\n" +
+	"\x0fExtendTicketKey\x12\x14\n" +
+	"\x05epoch\x18\x01 \x01(\x03R\x05epoch\">\n" +
+	"\x0eWipeTicketKeys\x12\x16\n" +
+	"\x06epochs\x18\x01 \x03(\x03R\x06epochs\x12\x14\n" +
+	"\x05names\x18\x02 \x03(\fR\x05names\">\n" +
+	"\x10ImportTicketKeys\x12*\n" +
+	"\x04keys\x18\x01 \x03(\v2\x16.lbd.raft.v1.TicketKeyR\x04keys\"\xc8\x01\n" +
 	"\fPurgeCommand\x12\x16\n" +
 	"\x06author\x18\x01 \x01(\tR\x06author\x12.\n" +
 	"\x04time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12 \n" +
@@ -3281,7 +3929,7 @@ const file_lbd_raft_v1_raft_proto_rawDesc = "" +
 	"\x06format\x18\x01 \x01(\x05R\x06format\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x03R\brevision\x12\x1d\n" +
 	"\n" +
-	"cluster_id\x18\x03 \x01(\tR\tclusterId\"\xfa\x05\n" +
+	"cluster_id\x18\x03 \x01(\tR\tclusterId\"\xb3\x06\n" +
 	"\x0eSnapshotRecord\x129\n" +
 	"\bresource\x18\x01 \x01(\v2\x1b.lbd.raft.v1.StoredResourceH\x00R\bresource\x12.\n" +
 	"\brevision\x18\x02 \x01(\v2\x10.lbd.v1.RevisionH\x00R\brevision\x120\n" +
@@ -3298,7 +3946,9 @@ const file_lbd_raft_v1_raft_proto_rawDesc = "" +
 	"\n" +
 	"join_token\x18\f \x01(\v2\x1c.lbd.raft.v1.StoredJoinTokenH\x00R\tjoinToken\x12=\n" +
 	"\fpending_join\x18\r \x01(\v2\x18.lbd.raft.v1.PendingJoinH\x00R\vpendingJoin\x126\n" +
-	"\acluster\x18\x0e \x01(\v2\x1a.lbd.raft.v1.ClusterRecordH\x00R\aclusterB\b\n" +
+	"\acluster\x18\x0e \x01(\v2\x1a.lbd.raft.v1.ClusterRecordH\x00R\acluster\x127\n" +
+	"\n" +
+	"ticket_key\x18\x0f \x01(\v2\x16.lbd.raft.v1.TicketKeyH\x00R\tticketKeyB\b\n" +
 	"\x06record\"w\n" +
 	"\aRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1a\n" +
@@ -3318,7 +3968,7 @@ func file_lbd_raft_v1_raft_proto_rawDescGZIP() []byte {
 	return file_lbd_raft_v1_raft_proto_rawDescData
 }
 
-var file_lbd_raft_v1_raft_proto_msgTypes = make([]protoimpl.MessageInfo, 36)
+var file_lbd_raft_v1_raft_proto_msgTypes = make([]protoimpl.MessageInfo, 43)
 var file_lbd_raft_v1_raft_proto_goTypes = []any{
 	(*Command)(nil),               // 0: lbd.raft.v1.Command
 	(*Origin)(nil),                // 1: lbd.raft.v1.Origin
@@ -3341,120 +3991,148 @@ var file_lbd_raft_v1_raft_proto_goTypes = []any{
 	(*ClusterRecord)(nil),         // 18: lbd.raft.v1.ClusterRecord
 	(*ResealCommand)(nil),         // 19: lbd.raft.v1.ResealCommand
 	(*Reseal)(nil),                // 20: lbd.raft.v1.Reseal
-	(*PurgeCommand)(nil),          // 21: lbd.raft.v1.PurgeCommand
-	(*RestoreCommand)(nil),        // 22: lbd.raft.v1.RestoreCommand
-	(*AuditEntry)(nil),            // 23: lbd.raft.v1.AuditEntry
-	(*ChangeCommand)(nil),         // 24: lbd.raft.v1.ChangeCommand
-	(*Precondition)(nil),          // 25: lbd.raft.v1.Precondition
-	(*OverrideCommand)(nil),       // 26: lbd.raft.v1.OverrideCommand
-	(*OverrideKey)(nil),           // 27: lbd.raft.v1.OverrideKey
-	(*PartCommand)(nil),           // 28: lbd.raft.v1.PartCommand
-	(*CommitCommand)(nil),         // 29: lbd.raft.v1.CommitCommand
-	(*StoredResource)(nil),        // 30: lbd.raft.v1.StoredResource
-	(*Before)(nil),                // 31: lbd.raft.v1.Before
-	(*CertificateMaterial)(nil),   // 32: lbd.raft.v1.CertificateMaterial
-	(*SnapshotHeader)(nil),        // 33: lbd.raft.v1.SnapshotHeader
-	(*SnapshotRecord)(nil),        // 34: lbd.raft.v1.SnapshotRecord
-	(*Request)(nil),               // 35: lbd.raft.v1.Request
-	(*timestamppb.Timestamp)(nil), // 36: google.protobuf.Timestamp
-	(*v1.Token)(nil),              // 37: lbd.v1.Token
-	(*v1.Node)(nil),               // 38: lbd.v1.Node
-	(v1.NodeRole)(0),              // 39: lbd.v1.NodeRole
-	(*v1.NodeDrain)(nil),          // 40: lbd.v1.NodeDrain
-	(*v1.JoinToken)(nil),          // 41: lbd.v1.JoinToken
-	(*v1.PendingNode)(nil),        // 42: lbd.v1.PendingNode
-	(*v1.ListAuditResponse)(nil),  // 43: lbd.v1.ListAuditResponse
-	(*v1.Override)(nil),           // 44: lbd.v1.Override
-	(*v1.Resource)(nil),           // 45: lbd.v1.Resource
-	(*v1.Revision)(nil),           // 46: lbd.v1.Revision
-	(*v1.Change)(nil),             // 47: lbd.v1.Change
+	(*TicketKeysCommand)(nil),     // 21: lbd.raft.v1.TicketKeysCommand
+	(*TicketKey)(nil),             // 22: lbd.raft.v1.TicketKey
+	(*RotateTicketKeys)(nil),      // 23: lbd.raft.v1.RotateTicketKeys
+	(*RenewTicketKeys)(nil),       // 24: lbd.raft.v1.RenewTicketKeys
+	(*ExtendTicketKey)(nil),       // 25: lbd.raft.v1.ExtendTicketKey
+	(*WipeTicketKeys)(nil),        // 26: lbd.raft.v1.WipeTicketKeys
+	(*ImportTicketKeys)(nil),      // 27: lbd.raft.v1.ImportTicketKeys
+	(*PurgeCommand)(nil),          // 28: lbd.raft.v1.PurgeCommand
+	(*RestoreCommand)(nil),        // 29: lbd.raft.v1.RestoreCommand
+	(*AuditEntry)(nil),            // 30: lbd.raft.v1.AuditEntry
+	(*ChangeCommand)(nil),         // 31: lbd.raft.v1.ChangeCommand
+	(*Precondition)(nil),          // 32: lbd.raft.v1.Precondition
+	(*OverrideCommand)(nil),       // 33: lbd.raft.v1.OverrideCommand
+	(*OverrideKey)(nil),           // 34: lbd.raft.v1.OverrideKey
+	(*PartCommand)(nil),           // 35: lbd.raft.v1.PartCommand
+	(*CommitCommand)(nil),         // 36: lbd.raft.v1.CommitCommand
+	(*StoredResource)(nil),        // 37: lbd.raft.v1.StoredResource
+	(*Before)(nil),                // 38: lbd.raft.v1.Before
+	(*CertificateMaterial)(nil),   // 39: lbd.raft.v1.CertificateMaterial
+	(*SnapshotHeader)(nil),        // 40: lbd.raft.v1.SnapshotHeader
+	(*SnapshotRecord)(nil),        // 41: lbd.raft.v1.SnapshotRecord
+	(*Request)(nil),               // 42: lbd.raft.v1.Request
+	(*timestamppb.Timestamp)(nil), // 43: google.protobuf.Timestamp
+	(*v1.Token)(nil),              // 44: lbd.v1.Token
+	(*v1.Node)(nil),               // 45: lbd.v1.Node
+	(v1.NodeRole)(0),              // 46: lbd.v1.NodeRole
+	(*v1.NodeDrain)(nil),          // 47: lbd.v1.NodeDrain
+	(*v1.JoinToken)(nil),          // 48: lbd.v1.JoinToken
+	(*v1.PendingNode)(nil),        // 49: lbd.v1.PendingNode
+	(v1.TicketKeyState)(0),        // 50: lbd.v1.TicketKeyState
+	(*v1.ListAuditResponse)(nil),  // 51: lbd.v1.ListAuditResponse
+	(*v1.Override)(nil),           // 52: lbd.v1.Override
+	(*v1.Resource)(nil),           // 53: lbd.v1.Resource
+	(*v1.Revision)(nil),           // 54: lbd.v1.Revision
+	(*v1.Change)(nil),             // 55: lbd.v1.Change
 }
 var file_lbd_raft_v1_raft_proto_depIdxs = []int32{
-	24, // 0: lbd.raft.v1.Command.change:type_name -> lbd.raft.v1.ChangeCommand
-	28, // 1: lbd.raft.v1.Command.part:type_name -> lbd.raft.v1.PartCommand
-	29, // 2: lbd.raft.v1.Command.commit:type_name -> lbd.raft.v1.CommitCommand
-	26, // 3: lbd.raft.v1.Command.override:type_name -> lbd.raft.v1.OverrideCommand
-	2,  // 4: lbd.raft.v1.Command.token:type_name -> lbd.raft.v1.TokenCommand
-	4,  // 5: lbd.raft.v1.Command.authority:type_name -> lbd.raft.v1.AuthorityCommand
-	19, // 6: lbd.raft.v1.Command.reseal:type_name -> lbd.raft.v1.ResealCommand
-	21, // 7: lbd.raft.v1.Command.purge:type_name -> lbd.raft.v1.PurgeCommand
-	22, // 8: lbd.raft.v1.Command.restore:type_name -> lbd.raft.v1.RestoreCommand
-	7,  // 9: lbd.raft.v1.Command.node:type_name -> lbd.raft.v1.NodeCommand
-	13, // 10: lbd.raft.v1.Command.join_token:type_name -> lbd.raft.v1.JoinTokenCommand
-	16, // 11: lbd.raft.v1.Command.gate:type_name -> lbd.raft.v1.GateCommand
-	17, // 12: lbd.raft.v1.Command.epoch:type_name -> lbd.raft.v1.EpochCommand
-	36, // 13: lbd.raft.v1.TokenCommand.time:type_name -> google.protobuf.Timestamp
-	3,  // 14: lbd.raft.v1.TokenCommand.creates:type_name -> lbd.raft.v1.StoredToken
-	1,  // 15: lbd.raft.v1.TokenCommand.origin:type_name -> lbd.raft.v1.Origin
-	37, // 16: lbd.raft.v1.StoredToken.token:type_name -> lbd.v1.Token
-	5,  // 17: lbd.raft.v1.AuthorityCommand.authority:type_name -> lbd.raft.v1.Authority
-	36, // 18: lbd.raft.v1.AuthorityCommand.time:type_name -> google.protobuf.Timestamp
-	1,  // 19: lbd.raft.v1.AuthorityCommand.origin:type_name -> lbd.raft.v1.Origin
-	6,  // 20: lbd.raft.v1.Authority.former:type_name -> lbd.raft.v1.FormerAuthority
-	36, // 21: lbd.raft.v1.NodeCommand.time:type_name -> google.protobuf.Timestamp
-	1,  // 22: lbd.raft.v1.NodeCommand.origin:type_name -> lbd.raft.v1.Origin
-	8,  // 23: lbd.raft.v1.NodeCommand.join:type_name -> lbd.raft.v1.JoinNode
-	38, // 24: lbd.raft.v1.NodeCommand.update:type_name -> lbd.v1.Node
-	9,  // 25: lbd.raft.v1.NodeCommand.remove:type_name -> lbd.raft.v1.RemoveNode
-	10, // 26: lbd.raft.v1.NodeCommand.role:type_name -> lbd.raft.v1.SetNodeRole
-	11, // 27: lbd.raft.v1.NodeCommand.drain:type_name -> lbd.raft.v1.SetNodeDrain
-	38, // 28: lbd.raft.v1.JoinNode.node:type_name -> lbd.v1.Node
-	5,  // 29: lbd.raft.v1.RemoveNode.authority:type_name -> lbd.raft.v1.Authority
-	39, // 30: lbd.raft.v1.SetNodeRole.role:type_name -> lbd.v1.NodeRole
-	40, // 31: lbd.raft.v1.SetNodeDrain.drain:type_name -> lbd.v1.NodeDrain
-	36, // 32: lbd.raft.v1.RemovedNode.time:type_name -> google.protobuf.Timestamp
-	36, // 33: lbd.raft.v1.JoinTokenCommand.time:type_name -> google.protobuf.Timestamp
-	1,  // 34: lbd.raft.v1.JoinTokenCommand.origin:type_name -> lbd.raft.v1.Origin
-	14, // 35: lbd.raft.v1.JoinTokenCommand.create:type_name -> lbd.raft.v1.StoredJoinToken
-	41, // 36: lbd.raft.v1.StoredJoinToken.token:type_name -> lbd.v1.JoinToken
-	42, // 37: lbd.raft.v1.PendingJoin.node:type_name -> lbd.v1.PendingNode
-	38, // 38: lbd.raft.v1.PendingJoin.as:type_name -> lbd.v1.Node
-	36, // 39: lbd.raft.v1.GateCommand.time:type_name -> google.protobuf.Timestamp
-	36, // 40: lbd.raft.v1.EpochCommand.time:type_name -> google.protobuf.Timestamp
-	1,  // 41: lbd.raft.v1.EpochCommand.origin:type_name -> lbd.raft.v1.Origin
-	5,  // 42: lbd.raft.v1.EpochCommand.authority:type_name -> lbd.raft.v1.Authority
-	36, // 43: lbd.raft.v1.ResealCommand.time:type_name -> google.protobuf.Timestamp
-	20, // 44: lbd.raft.v1.ResealCommand.seals:type_name -> lbd.raft.v1.Reseal
-	1,  // 45: lbd.raft.v1.ResealCommand.origin:type_name -> lbd.raft.v1.Origin
-	36, // 46: lbd.raft.v1.PurgeCommand.time:type_name -> google.protobuf.Timestamp
-	1,  // 47: lbd.raft.v1.PurgeCommand.origin:type_name -> lbd.raft.v1.Origin
-	36, // 48: lbd.raft.v1.RestoreCommand.time:type_name -> google.protobuf.Timestamp
-	30, // 49: lbd.raft.v1.RestoreCommand.resources:type_name -> lbd.raft.v1.StoredResource
-	3,  // 50: lbd.raft.v1.RestoreCommand.tokens:type_name -> lbd.raft.v1.StoredToken
-	1,  // 51: lbd.raft.v1.RestoreCommand.origin:type_name -> lbd.raft.v1.Origin
-	43, // 52: lbd.raft.v1.AuditEntry.entry:type_name -> lbd.v1.ListAuditResponse
-	36, // 53: lbd.raft.v1.ChangeCommand.time:type_name -> google.protobuf.Timestamp
-	30, // 54: lbd.raft.v1.ChangeCommand.upserts:type_name -> lbd.raft.v1.StoredResource
-	25, // 55: lbd.raft.v1.ChangeCommand.if_etags:type_name -> lbd.raft.v1.Precondition
-	1,  // 56: lbd.raft.v1.ChangeCommand.origin:type_name -> lbd.raft.v1.Origin
-	36, // 57: lbd.raft.v1.OverrideCommand.time:type_name -> google.protobuf.Timestamp
-	44, // 58: lbd.raft.v1.OverrideCommand.sets:type_name -> lbd.v1.Override
-	27, // 59: lbd.raft.v1.OverrideCommand.clears:type_name -> lbd.raft.v1.OverrideKey
-	1,  // 60: lbd.raft.v1.OverrideCommand.origin:type_name -> lbd.raft.v1.Origin
-	36, // 61: lbd.raft.v1.PartCommand.time:type_name -> google.protobuf.Timestamp
-	45, // 62: lbd.raft.v1.StoredResource.resource:type_name -> lbd.v1.Resource
-	32, // 63: lbd.raft.v1.StoredResource.material:type_name -> lbd.raft.v1.CertificateMaterial
-	30, // 64: lbd.raft.v1.Before.resource:type_name -> lbd.raft.v1.StoredResource
-	30, // 65: lbd.raft.v1.SnapshotRecord.resource:type_name -> lbd.raft.v1.StoredResource
-	46, // 66: lbd.raft.v1.SnapshotRecord.revision:type_name -> lbd.v1.Revision
-	35, // 67: lbd.raft.v1.SnapshotRecord.request:type_name -> lbd.raft.v1.Request
-	28, // 68: lbd.raft.v1.SnapshotRecord.part:type_name -> lbd.raft.v1.PartCommand
-	31, // 69: lbd.raft.v1.SnapshotRecord.before:type_name -> lbd.raft.v1.Before
-	44, // 70: lbd.raft.v1.SnapshotRecord.override:type_name -> lbd.v1.Override
-	3,  // 71: lbd.raft.v1.SnapshotRecord.token:type_name -> lbd.raft.v1.StoredToken
-	5,  // 72: lbd.raft.v1.SnapshotRecord.authority:type_name -> lbd.raft.v1.Authority
-	23, // 73: lbd.raft.v1.SnapshotRecord.audit:type_name -> lbd.raft.v1.AuditEntry
-	38, // 74: lbd.raft.v1.SnapshotRecord.node:type_name -> lbd.v1.Node
-	12, // 75: lbd.raft.v1.SnapshotRecord.removed_node:type_name -> lbd.raft.v1.RemovedNode
-	14, // 76: lbd.raft.v1.SnapshotRecord.join_token:type_name -> lbd.raft.v1.StoredJoinToken
-	15, // 77: lbd.raft.v1.SnapshotRecord.pending_join:type_name -> lbd.raft.v1.PendingJoin
-	18, // 78: lbd.raft.v1.SnapshotRecord.cluster:type_name -> lbd.raft.v1.ClusterRecord
-	47, // 79: lbd.raft.v1.Request.changes:type_name -> lbd.v1.Change
-	80, // [80:80] is the sub-list for method output_type
-	80, // [80:80] is the sub-list for method input_type
-	80, // [80:80] is the sub-list for extension type_name
-	80, // [80:80] is the sub-list for extension extendee
-	0,  // [0:80] is the sub-list for field type_name
+	31,  // 0: lbd.raft.v1.Command.change:type_name -> lbd.raft.v1.ChangeCommand
+	35,  // 1: lbd.raft.v1.Command.part:type_name -> lbd.raft.v1.PartCommand
+	36,  // 2: lbd.raft.v1.Command.commit:type_name -> lbd.raft.v1.CommitCommand
+	33,  // 3: lbd.raft.v1.Command.override:type_name -> lbd.raft.v1.OverrideCommand
+	2,   // 4: lbd.raft.v1.Command.token:type_name -> lbd.raft.v1.TokenCommand
+	4,   // 5: lbd.raft.v1.Command.authority:type_name -> lbd.raft.v1.AuthorityCommand
+	19,  // 6: lbd.raft.v1.Command.reseal:type_name -> lbd.raft.v1.ResealCommand
+	28,  // 7: lbd.raft.v1.Command.purge:type_name -> lbd.raft.v1.PurgeCommand
+	29,  // 8: lbd.raft.v1.Command.restore:type_name -> lbd.raft.v1.RestoreCommand
+	7,   // 9: lbd.raft.v1.Command.node:type_name -> lbd.raft.v1.NodeCommand
+	13,  // 10: lbd.raft.v1.Command.join_token:type_name -> lbd.raft.v1.JoinTokenCommand
+	16,  // 11: lbd.raft.v1.Command.gate:type_name -> lbd.raft.v1.GateCommand
+	17,  // 12: lbd.raft.v1.Command.epoch:type_name -> lbd.raft.v1.EpochCommand
+	21,  // 13: lbd.raft.v1.Command.ticket_keys:type_name -> lbd.raft.v1.TicketKeysCommand
+	43,  // 14: lbd.raft.v1.TokenCommand.time:type_name -> google.protobuf.Timestamp
+	3,   // 15: lbd.raft.v1.TokenCommand.creates:type_name -> lbd.raft.v1.StoredToken
+	1,   // 16: lbd.raft.v1.TokenCommand.origin:type_name -> lbd.raft.v1.Origin
+	44,  // 17: lbd.raft.v1.StoredToken.token:type_name -> lbd.v1.Token
+	5,   // 18: lbd.raft.v1.AuthorityCommand.authority:type_name -> lbd.raft.v1.Authority
+	43,  // 19: lbd.raft.v1.AuthorityCommand.time:type_name -> google.protobuf.Timestamp
+	1,   // 20: lbd.raft.v1.AuthorityCommand.origin:type_name -> lbd.raft.v1.Origin
+	6,   // 21: lbd.raft.v1.Authority.former:type_name -> lbd.raft.v1.FormerAuthority
+	43,  // 22: lbd.raft.v1.NodeCommand.time:type_name -> google.protobuf.Timestamp
+	1,   // 23: lbd.raft.v1.NodeCommand.origin:type_name -> lbd.raft.v1.Origin
+	8,   // 24: lbd.raft.v1.NodeCommand.join:type_name -> lbd.raft.v1.JoinNode
+	45,  // 25: lbd.raft.v1.NodeCommand.update:type_name -> lbd.v1.Node
+	9,   // 26: lbd.raft.v1.NodeCommand.remove:type_name -> lbd.raft.v1.RemoveNode
+	10,  // 27: lbd.raft.v1.NodeCommand.role:type_name -> lbd.raft.v1.SetNodeRole
+	11,  // 28: lbd.raft.v1.NodeCommand.drain:type_name -> lbd.raft.v1.SetNodeDrain
+	45,  // 29: lbd.raft.v1.JoinNode.node:type_name -> lbd.v1.Node
+	5,   // 30: lbd.raft.v1.RemoveNode.authority:type_name -> lbd.raft.v1.Authority
+	24,  // 31: lbd.raft.v1.RemoveNode.ticket_keys:type_name -> lbd.raft.v1.RenewTicketKeys
+	46,  // 32: lbd.raft.v1.SetNodeRole.role:type_name -> lbd.v1.NodeRole
+	47,  // 33: lbd.raft.v1.SetNodeDrain.drain:type_name -> lbd.v1.NodeDrain
+	43,  // 34: lbd.raft.v1.RemovedNode.time:type_name -> google.protobuf.Timestamp
+	43,  // 35: lbd.raft.v1.JoinTokenCommand.time:type_name -> google.protobuf.Timestamp
+	1,   // 36: lbd.raft.v1.JoinTokenCommand.origin:type_name -> lbd.raft.v1.Origin
+	14,  // 37: lbd.raft.v1.JoinTokenCommand.create:type_name -> lbd.raft.v1.StoredJoinToken
+	48,  // 38: lbd.raft.v1.StoredJoinToken.token:type_name -> lbd.v1.JoinToken
+	49,  // 39: lbd.raft.v1.PendingJoin.node:type_name -> lbd.v1.PendingNode
+	45,  // 40: lbd.raft.v1.PendingJoin.as:type_name -> lbd.v1.Node
+	43,  // 41: lbd.raft.v1.GateCommand.time:type_name -> google.protobuf.Timestamp
+	43,  // 42: lbd.raft.v1.EpochCommand.time:type_name -> google.protobuf.Timestamp
+	1,   // 43: lbd.raft.v1.EpochCommand.origin:type_name -> lbd.raft.v1.Origin
+	5,   // 44: lbd.raft.v1.EpochCommand.authority:type_name -> lbd.raft.v1.Authority
+	24,  // 45: lbd.raft.v1.EpochCommand.ticket_keys:type_name -> lbd.raft.v1.RenewTicketKeys
+	43,  // 46: lbd.raft.v1.ResealCommand.time:type_name -> google.protobuf.Timestamp
+	20,  // 47: lbd.raft.v1.ResealCommand.seals:type_name -> lbd.raft.v1.Reseal
+	1,   // 48: lbd.raft.v1.ResealCommand.origin:type_name -> lbd.raft.v1.Origin
+	43,  // 49: lbd.raft.v1.TicketKeysCommand.time:type_name -> google.protobuf.Timestamp
+	1,   // 50: lbd.raft.v1.TicketKeysCommand.origin:type_name -> lbd.raft.v1.Origin
+	23,  // 51: lbd.raft.v1.TicketKeysCommand.rotate:type_name -> lbd.raft.v1.RotateTicketKeys
+	24,  // 52: lbd.raft.v1.TicketKeysCommand.renew:type_name -> lbd.raft.v1.RenewTicketKeys
+	25,  // 53: lbd.raft.v1.TicketKeysCommand.extend:type_name -> lbd.raft.v1.ExtendTicketKey
+	26,  // 54: lbd.raft.v1.TicketKeysCommand.wipe:type_name -> lbd.raft.v1.WipeTicketKeys
+	27,  // 55: lbd.raft.v1.TicketKeysCommand.import:type_name -> lbd.raft.v1.ImportTicketKeys
+	50,  // 56: lbd.raft.v1.TicketKey.state:type_name -> lbd.v1.TicketKeyState
+	43,  // 57: lbd.raft.v1.TicketKey.create_time:type_name -> google.protobuf.Timestamp
+	43,  // 58: lbd.raft.v1.TicketKey.activate_time:type_name -> google.protobuf.Timestamp
+	43,  // 59: lbd.raft.v1.TicketKey.end_time:type_name -> google.protobuf.Timestamp
+	43,  // 60: lbd.raft.v1.TicketKey.expire_time:type_name -> google.protobuf.Timestamp
+	22,  // 61: lbd.raft.v1.RotateTicketKeys.staged:type_name -> lbd.raft.v1.TicketKey
+	22,  // 62: lbd.raft.v1.RenewTicketKeys.active:type_name -> lbd.raft.v1.TicketKey
+	22,  // 63: lbd.raft.v1.RenewTicketKeys.staged:type_name -> lbd.raft.v1.TicketKey
+	22,  // 64: lbd.raft.v1.ImportTicketKeys.keys:type_name -> lbd.raft.v1.TicketKey
+	43,  // 65: lbd.raft.v1.PurgeCommand.time:type_name -> google.protobuf.Timestamp
+	1,   // 66: lbd.raft.v1.PurgeCommand.origin:type_name -> lbd.raft.v1.Origin
+	43,  // 67: lbd.raft.v1.RestoreCommand.time:type_name -> google.protobuf.Timestamp
+	37,  // 68: lbd.raft.v1.RestoreCommand.resources:type_name -> lbd.raft.v1.StoredResource
+	3,   // 69: lbd.raft.v1.RestoreCommand.tokens:type_name -> lbd.raft.v1.StoredToken
+	1,   // 70: lbd.raft.v1.RestoreCommand.origin:type_name -> lbd.raft.v1.Origin
+	51,  // 71: lbd.raft.v1.AuditEntry.entry:type_name -> lbd.v1.ListAuditResponse
+	43,  // 72: lbd.raft.v1.ChangeCommand.time:type_name -> google.protobuf.Timestamp
+	37,  // 73: lbd.raft.v1.ChangeCommand.upserts:type_name -> lbd.raft.v1.StoredResource
+	32,  // 74: lbd.raft.v1.ChangeCommand.if_etags:type_name -> lbd.raft.v1.Precondition
+	1,   // 75: lbd.raft.v1.ChangeCommand.origin:type_name -> lbd.raft.v1.Origin
+	43,  // 76: lbd.raft.v1.OverrideCommand.time:type_name -> google.protobuf.Timestamp
+	52,  // 77: lbd.raft.v1.OverrideCommand.sets:type_name -> lbd.v1.Override
+	34,  // 78: lbd.raft.v1.OverrideCommand.clears:type_name -> lbd.raft.v1.OverrideKey
+	1,   // 79: lbd.raft.v1.OverrideCommand.origin:type_name -> lbd.raft.v1.Origin
+	43,  // 80: lbd.raft.v1.PartCommand.time:type_name -> google.protobuf.Timestamp
+	53,  // 81: lbd.raft.v1.StoredResource.resource:type_name -> lbd.v1.Resource
+	39,  // 82: lbd.raft.v1.StoredResource.material:type_name -> lbd.raft.v1.CertificateMaterial
+	37,  // 83: lbd.raft.v1.Before.resource:type_name -> lbd.raft.v1.StoredResource
+	37,  // 84: lbd.raft.v1.SnapshotRecord.resource:type_name -> lbd.raft.v1.StoredResource
+	54,  // 85: lbd.raft.v1.SnapshotRecord.revision:type_name -> lbd.v1.Revision
+	42,  // 86: lbd.raft.v1.SnapshotRecord.request:type_name -> lbd.raft.v1.Request
+	35,  // 87: lbd.raft.v1.SnapshotRecord.part:type_name -> lbd.raft.v1.PartCommand
+	38,  // 88: lbd.raft.v1.SnapshotRecord.before:type_name -> lbd.raft.v1.Before
+	52,  // 89: lbd.raft.v1.SnapshotRecord.override:type_name -> lbd.v1.Override
+	3,   // 90: lbd.raft.v1.SnapshotRecord.token:type_name -> lbd.raft.v1.StoredToken
+	5,   // 91: lbd.raft.v1.SnapshotRecord.authority:type_name -> lbd.raft.v1.Authority
+	30,  // 92: lbd.raft.v1.SnapshotRecord.audit:type_name -> lbd.raft.v1.AuditEntry
+	45,  // 93: lbd.raft.v1.SnapshotRecord.node:type_name -> lbd.v1.Node
+	12,  // 94: lbd.raft.v1.SnapshotRecord.removed_node:type_name -> lbd.raft.v1.RemovedNode
+	14,  // 95: lbd.raft.v1.SnapshotRecord.join_token:type_name -> lbd.raft.v1.StoredJoinToken
+	15,  // 96: lbd.raft.v1.SnapshotRecord.pending_join:type_name -> lbd.raft.v1.PendingJoin
+	18,  // 97: lbd.raft.v1.SnapshotRecord.cluster:type_name -> lbd.raft.v1.ClusterRecord
+	22,  // 98: lbd.raft.v1.SnapshotRecord.ticket_key:type_name -> lbd.raft.v1.TicketKey
+	55,  // 99: lbd.raft.v1.Request.changes:type_name -> lbd.v1.Change
+	100, // [100:100] is the sub-list for method output_type
+	100, // [100:100] is the sub-list for method input_type
+	100, // [100:100] is the sub-list for extension type_name
+	100, // [100:100] is the sub-list for extension extendee
+	0,   // [0:100] is the sub-list for field type_name
 }
 
 func init() { file_lbd_raft_v1_raft_proto_init() }
@@ -3476,6 +4154,7 @@ func file_lbd_raft_v1_raft_proto_init() {
 		(*Command_JoinToken)(nil),
 		(*Command_Gate)(nil),
 		(*Command_Epoch)(nil),
+		(*Command_TicketKeys)(nil),
 	}
 	file_lbd_raft_v1_raft_proto_msgTypes[7].OneofWrappers = []any{
 		(*NodeCommand_Join)(nil),
@@ -3484,8 +4163,15 @@ func file_lbd_raft_v1_raft_proto_init() {
 		(*NodeCommand_Role)(nil),
 		(*NodeCommand_Drain)(nil),
 	}
-	file_lbd_raft_v1_raft_proto_msgTypes[24].OneofWrappers = []any{}
-	file_lbd_raft_v1_raft_proto_msgTypes[34].OneofWrappers = []any{
+	file_lbd_raft_v1_raft_proto_msgTypes[21].OneofWrappers = []any{
+		(*TicketKeysCommand_Rotate)(nil),
+		(*TicketKeysCommand_Renew)(nil),
+		(*TicketKeysCommand_Extend)(nil),
+		(*TicketKeysCommand_Wipe)(nil),
+		(*TicketKeysCommand_Import)(nil),
+	}
+	file_lbd_raft_v1_raft_proto_msgTypes[31].OneofWrappers = []any{}
+	file_lbd_raft_v1_raft_proto_msgTypes[41].OneofWrappers = []any{
 		(*SnapshotRecord_Resource)(nil),
 		(*SnapshotRecord_Revision)(nil),
 		(*SnapshotRecord_Request)(nil),
@@ -3500,6 +4186,7 @@ func file_lbd_raft_v1_raft_proto_init() {
 		(*SnapshotRecord_JoinToken)(nil),
 		(*SnapshotRecord_PendingJoin)(nil),
 		(*SnapshotRecord_Cluster)(nil),
+		(*SnapshotRecord_TicketKey)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -3507,7 +4194,7 @@ func file_lbd_raft_v1_raft_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_lbd_raft_v1_raft_proto_rawDesc), len(file_lbd_raft_v1_raft_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   36,
+			NumMessages:   43,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
