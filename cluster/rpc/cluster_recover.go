@@ -15,11 +15,14 @@ import (
 	lbdv1 "lbd/proto/lbd/v1"
 )
 
+// recoverEpochsAhead leaves room for rotations that are in this node's log and that nobody has agreed on yet: they are carried out first.
+const recoverEpochsAhead = 16
+
 // RecoverCluster makes this node the only one of a new epoch, where most voters are lost for good:
 //
 //  1. it is meant, by somebody on this machine
 //  2. nobody leads, for the time that an election takes, nor could: the others are asked
-//  3. a new sealing key and a new authority: what the others know is worth nothing
+//  3. a new sealing key, a new authority and fresh ticket keys: what the others know is worth nothing
 //  4. raft begins anew with this node; the state stays
 //  5. everything is sealed under the new key
 func (s *clusterService) RecoverCluster(ctx context.Context, req *lbdv1.RecoverClusterRequest) (*lbdv1.RecoverClusterResponse, error) {
@@ -53,6 +56,9 @@ func (s *clusterService) RecoverCluster(ctx context.Context, req *lbdv1.RecoverC
 		if epoch.Authority, err = s.nextAuthority(present, true, key); err != nil {
 			return nil, errors.Join(err, s.keys.RetireSealKey(key))
 		}
+	}
+	if epoch.TicketKeys, err = s.renewTicketKeys(current, key, recoverEpochsAhead, false); err != nil {
+		return nil, errors.Join(err, s.keys.RetireSealKey(key))
 	}
 	// Not with the caller: once begun, it has to come to its end.
 	whole, cancel := context.WithTimeout(s.writer.life, recoverTimeoutMax)

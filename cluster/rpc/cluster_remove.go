@@ -14,11 +14,11 @@ import (
 	lbdv1 "lbd/proto/lbd/v1"
 )
 
-// RemoveNode takes a node out, for good. What it knew is worth nothing afterwards: the sealing key and the authority become others.
+// RemoveNode takes a node out, for good. What it knew is worth nothing afterwards: the sealing key, the authority and the ticket keys become others.
 //
 //  1. see that the cluster can do without it; a leader that is to go hands over first
 //  2. stage a new sealing key on all others
-//  3. one entry of the log: the node is no member, and another authority, sealed under the new key, is in place
+//  3. one entry of the log: the node is no member, and another authority and fresh ticket keys, sealed under the new key, are in place
 //  4. seal everything under the new key
 //  5. wait until raft has followed
 //
@@ -95,6 +95,10 @@ func (s *clusterService) takeOut(ctx context.Context, by Caller, n *lbdv1.Node, 
 			s.unstage(ctx, []string{n.GetId()}, key)
 			return nil, err
 		}
+	}
+	if remove.TicketKeys, err = s.renewTicketKeys(s.store.State(), key, 1, req.GetCompromised()); err != nil {
+		s.unstage(ctx, []string{n.GetId()}, key)
+		return nil, err
 	}
 	_, err = s.proposeNode(ctx, by, req.GetRequestId(), &raftv1.NodeCommand{Change: &raftv1.NodeCommand_Remove{Remove: remove}})
 	if err != nil && !errors.Is(err, cluster.ErrOutcomeUnknown) {

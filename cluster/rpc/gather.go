@@ -196,6 +196,9 @@ var nodeMethods = map[string]bool{
 	lbdv1.SystemService_GetProfile_FullMethodName:       false,
 	lbdv1.SystemService_SetLogLevel_FullMethodName:      false,
 	lbdv1.SystemService_CollectDebug_FullMethodName:     false,
+
+	lbdv1.SessionTicketService_GetStatus_FullMethodName:     true,
+	lbdv1.SessionTicketService_InspectTicket_FullMethodName: false,
 }
 
 // everyNode is what a request says that is for all.

@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	raftv1 "lbd/proto/lbd/raft/v1"
 	lbdv1 "lbd/proto/lbd/v1"
 )
 
@@ -172,4 +173,15 @@ func (id identity) fingerprint(t *testing.T) string {
 		t.Fatal(err)
 	}
 	return fmt.Sprintf("sha256:%x", sha256.Sum256(leaf.RawSubjectPublicKeyInfo))
+}
+
+func (k *testKeys) NewTicketKey(clusterID string, epoch int64, sealKey string) (*raftv1.TicketKey, error) {
+	return &raftv1.TicketKey{Epoch: epoch, Name: fmt.Appendf(nil, "key %012d", epoch), SealedKey: fmt.Appendf(nil, "%s/ticket %s %d", sealKey, clusterID, epoch)}, k.fail
+}
+
+func (k *testKeys) ImportTicketKey(clusterID string, key []byte, sealKey string) (*raftv1.TicketKey, error) {
+	if len(key) != 48 && len(key) != 80 {
+		return nil, fmt.Errorf("has %d bytes: want 48 or 80", len(key))
+	}
+	return &raftv1.TicketKey{Name: key[:16], SealedKey: fmt.Appendf(nil, "%s/ticket %s %x", sealKey, clusterID, sha256.Sum256(key))}, nil
 }

@@ -211,6 +211,17 @@ const (
 	// handOverTimeout is how long another node may take to lead; lookInterval is how often that is looked at.
 	handOverTimeout = 10 * time.Second
 	lookInterval    = 20 * time.Millisecond
+	// ticketKeepInterval is how often the ticket keys are looked after: their times are of hours.
+	ticketKeepInterval = 2 * time.Second
+	// ticketExtendMax is how long a node may issue under an old key before its tickets' end is moved, once more.
+	ticketExtendMax = 10 * time.Minute
+	// ticketSyncMax is how long nodes in contact have to take new ticket keys, ticketSyncRest what is left of the caller's time for the answer.
+	ticketSyncMax  = 10 * time.Second
+	ticketSyncRest = 500 * time.Millisecond
+	ticketSyncLook = 50 * time.Millisecond
+	// ticketImportsMax is how many keys come from outside at once, ticketBytesMax how long a ticket may be: its length has two bytes (RFC 8446, section 4.6.1).
+	ticketImportsMax = 16
+	ticketBytesMax   = 1<<16 - 1
 	// recoverTimeoutMax bounds a recovery, which writes the state once.
 	recoverTimeoutMax = time.Minute
 	// electionWait is how long somebody may take to be elected before a cluster counts as without a leader: several times what an election takes.

@@ -87,6 +87,11 @@ func everyMethod() map[string][]proto.Message {
 		"ConfigService/Watch":           {&lbdv1.WatchRequest{Kind: "pools"}},
 		"ConfigService/WaitForRevision": {&lbdv1.WaitForRevisionRequest{Revision: 1}},
 
+		"SessionTicketService/GetStatus":        {&lbdv1.SessionTicketServiceGetStatusRequest{}},
+		"SessionTicketService/RotateTicketKeys": {&lbdv1.RotateTicketKeysRequest{}},
+		"SessionTicketService/InspectTicket":    {&lbdv1.InspectTicketRequest{}},
+		"SessionTicketService/ImportTicketKeys": {&lbdv1.ImportTicketKeysRequest{}},
+
 		"SystemService/GetVersion":   {&lbdv1.GetVersionRequest{}},
 		"SystemService/GetStatus":    {&lbdv1.SystemServiceGetStatusRequest{}},
 		"SystemService/RunDoctor":    {&lbdv1.RunDoctorRequest{}},

@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"context"
+	"encoding/hex"
 	"errors"
 	"log/slog"
 	"sync"
@@ -9,6 +10,7 @@ import (
 
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"lbd/cluster/state"
 	lbdv1 "lbd/proto/lbd/v1"
 )
 
@@ -31,6 +33,8 @@ type fakeObserver struct {
 	files []DebugFile
 	// restored are the backends whose ejection was ended, "pool/address".
 	restored []string
+	// store is what it serves ticket keys of.
+	store Store
 }
 
 func newObserver() *fakeObserver {
@@ -177,4 +181,19 @@ func (o *fakeObserver) DebugFiles() []DebugFile {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.files
+}
+
+func (o *fakeObserver) TicketKeys() *lbdv1.TicketKeysOnNode {
+	if o.store == nil {
+		return &lbdv1.TicketKeysOnNode{}
+	}
+	current := o.store.State()
+	return &lbdv1.TicketKeysOnNode{
+		Epoch:  current.TicketKeyIn(lbdv1.TicketKeyState_TICKET_KEY_STATE_ACTIVE).GetEpoch(),
+		Digest: state.TicketKeysDigest(current.TicketKeys()), Results: map[string]uint64{"hit_peer": 2},
+	}
+}
+
+func (o *fakeObserver) InspectTicket(ticket []byte) *lbdv1.InspectTicketResponse {
+	return &lbdv1.InspectTicketResponse{KeyName: hex.EncodeToString(ticket[:min(16, len(ticket))]), Result: "miss_unknown_key"}
 }

@@ -18,11 +18,13 @@ type peerService struct {
 	journal  Journal
 	failures *failures
 	writer   *writer
+	observer TicketObserver
 }
 
 func newPeerService(cfg Config, w *writer, g *guard) *peerService {
 	return &peerService{
 		node: cfg.Node, seat: cfg.Seat, peers: cfg.Peers, store: cfg.Store, keys: cfg.Keys, journal: cfg.Journal, failures: &g.failures, writer: w,
+		observer: cfg.Observer,
 	}
 }
 

@@ -65,6 +65,7 @@ func newRig(t *testing.T, change ...func(*Config)) *rig {
 		places:   &fakePlaces{},
 		log:      &logBuffer{},
 	}
+	r.observer.store = r.store
 	cfg := r.serverConfig()
 	for _, c := range change {
 		c(&cfg)

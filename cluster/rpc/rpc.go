@@ -118,6 +118,7 @@ type Keys interface {
 	// It must not be bound to more than these arguments: a new chain for the same key keeps the sealed key.
 	Seal(clusterID, certificate string, publicKeySHA256, key []byte) ([]byte, error)
 	Sealing
+	TicketSealing
 }
 
 // KeyPair is a certificate with its private key.
@@ -143,6 +144,7 @@ func (e *PEMError) Unwrap() error { return e.Err }
 type Observer interface {
 	TrafficObserver
 	SystemObserver
+	TicketObserver
 	// Progress says how far this node has come in serving revisions.
 	Progress() Progress
 	// ServedSerial is the serial (hex, lower case) of the certificate that this node serves under a name;

@@ -59,6 +59,10 @@ func TestSecretsStayInside(t *testing.T) {
 	cluster := lbdv1.NewClusterServiceClient(r.conn)
 	note(cluster.RotateSeal(r.ctx(), &lbdv1.RotateSealRequest{}))
 	note(cluster.GetSealStatus(r.ctx(), &lbdv1.GetSealStatusRequest{}))
+	tickets := lbdv1.NewSessionTicketServiceClient(r.conn)
+	note(tickets.ImportTicketKeys(r.ctx(), &lbdv1.ImportTicketKeysRequest{Keys: [][]byte{append([]byte("name of 16 bytes"), id.secret[36:68]...)}}))
+	note(tickets.RotateTicketKeys(r.ctx(), &lbdv1.RotateTicketKeysRequest{Emergency: true}))
+	note(tickets.GetStatus(r.ctx(), &lbdv1.SessionTicketServiceGetStatusRequest{}))
 	note(r.certs.Delete(r.ctx(), &lbdv1.DeleteRequest{Name: "z", Purge: true}))
 	backups, err := lbdv1.NewBackupServiceClient(r.conn).CreateBackup(r.ctx(), &lbdv1.CreateBackupRequest{})
 	for err == nil {

@@ -111,6 +111,9 @@ func (s *Server) register(cfg Config, stopping, life context.Context) {
 	cluster := newClusterService(cfg, fleet, system, writer)
 	lbdv1.RegisterClusterServiceServer(s.grpc, cluster)
 	s.done.Go(func() { cluster.keepSealed(stopping, cfg.Logger) })
+	tickets := &ticketService{store: cfg.Store, seat: cfg.Seat, fleet: fleet, observer: cfg.Observer, cluster: cluster}
+	lbdv1.RegisterSessionTicketServiceServer(s.grpc, tickets)
+	s.done.Go(func() { tickets.keep(stopping, cfg.Logger) })
 	raftv1.RegisterPeerServiceServer(s.grpc, newPeerService(cfg, writer, s.guard))
 	lbdv1.RegisterBackupServiceServer(s.grpc, newBackupService(cfg, writer))
 	healthpb.RegisterHealthServer(s.grpc, s.health)
