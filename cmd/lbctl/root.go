@@ -78,6 +78,7 @@ Data goes to stdout, talk to stderr, and the answer is in the exit code ("lbctl 
 		c.rollbackCommand(),
 		c.certCommand(),
 		c.clusterCommand(),
+		c.ticketKeysCommand(),
 		c.nodeCommand(),
 		c.backupCommand(),
 		c.backendCommand(),

@@ -52,6 +52,7 @@ type appliance struct {
 	server       *lb.Server
 	certificates *tlsterm.Certificates
 	terminator   *tlsterm.Terminator
+	ticketKeys   *ticketKeys
 	prober       *health.Prober
 	resolver     *resolver
 
@@ -100,6 +101,7 @@ func (a *appliance) run(ctx context.Context) {
 		case <-a.node.Changed():
 			a.gather(ctx)
 			a.followDrain()
+			a.followTicketKeys()
 			a.publish()
 		case <-a.prober.Flipped():
 			a.followHealth()
@@ -112,11 +114,13 @@ func (a *appliance) run(ctx context.Context) {
 		case <-a.traffic.moved:
 			a.report()
 		case <-a.rekeyed:
+			a.followTicketKeys()
 			a.publish()
 		case <-happened:
 		case <-a.pulse:
 		case <-rebind.C:
 			a.retryListeners()
+			a.watchTicketKeys(time.Now())
 		}
 	}
 }

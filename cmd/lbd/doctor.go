@@ -36,6 +36,7 @@ func (a *appliance) Doctor(context.Context) []*lbdv1.Finding {
 	out = append(out, a.unnamed())
 	out = append(out, a.rsaOnly()...)
 	out = append(out, a.ending(time.Now())...)
+	out = append(out, a.ticketKeysFinding(time.Now()))
 	out = append(out, a.certificatesUnused(), clockFinding(clockError()))
 	return append(out, a.standing()...)
 }

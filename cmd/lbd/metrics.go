@@ -217,6 +217,7 @@ func (c collector) Collect(out chan<- prometheus.Metric) {
 	}
 	counter(out, descLogDropped, c.a.access.droppedLines())
 	c.collectRaft(out)
+	c.collectTickets(out)
 	c.collectNode(out)
 	b := readBuild()
 	gauge(out, descBuild, 1, b.version, b.commit, b.goVersion)

@@ -76,6 +76,7 @@ const startRevisionsMax = 10
 // revision must not leave a node that starts with nothing to serve.
 func (a *appliance) begin() {
 	a.followDrain()
+	a.followTicketKeys()
 	newest := a.node.State().Revision()
 	serve := newest
 	if a.choice.Refused == newest && newest > 0 {

@@ -122,5 +122,6 @@ func (a *appliance) takeAgain(s *seat) {
 	a.take(s)
 	a.overlay = a.overlay.again()
 	a.followDrain()
+	a.followTicketKeys()
 	a.publish()
 }

@@ -274,6 +274,7 @@ func newAppliance(cfg config, log *slog.Logger, node *cluster.Node, k keys) (*ap
 		traffic:      newTraffic(),
 		certificates: certificates,
 		terminator:   terminator,
+		ticketKeys:   newTicketKeys(),
 		resolver:     newResolver(log),
 		current:      newCompiled(),
 		down:         map[string]map[string]bool{},
