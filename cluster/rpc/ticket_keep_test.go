@@ -125,11 +125,9 @@ func (followerConn) NewStream(context.Context, *grpc.StreamDesc, string, ...grpc
 func (r *keeperRig) join(t *testing.T) {
 	t.Helper()
 	for name := range r.others {
-		_, err := r.store.ProposeCommand(t.Context(), &raftv1.Command{Kind: &raftv1.Command_Node{Node: &raftv1.NodeCommand{
-			Change: &raftv1.NodeCommand_Join{Join: &raftv1.JoinNode{Node: &lbdv1.Node{Id: name, Name: name, Address: name + ":7443"}}},
-		}}})
-		if err != nil {
-			t.Fatal(err)
+		result, err := r.store.ProposeCommand(t.Context(), joins(name, "late", "192.0.2.1:7443", nodeCertificate(t, name, nil)))
+		if err != nil || result.Err != nil {
+			t.Fatal(err, result.Err)
 		}
 	}
 }
@@ -179,9 +177,9 @@ func TestTicketKeysAfterALongTimeWithoutLeader(t *testing.T) {
 
 // A node that is in contact and still issues under an old key, whatever keeps it, has that key accepted for longer.
 func TestTicketKeysOfALateNode(t *testing.T) {
-	r := newKeeperRig(t, "late")
+	r := newKeeperRig(t, nodeID(1))
 	r.hours(t, 0)
-	late := r.others["late"]
+	late := r.others[nodeID(1)]
 	late.seen = r.store.State()
 	r.join(t)
 	old := late.seen

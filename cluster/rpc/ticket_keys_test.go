@@ -49,7 +49,7 @@ func TestTicketKeysByCall(t *testing.T) {
 func TestTicketKeysFromOutside(t *testing.T) {
 	r := newRig(t)
 	tickets := lbdv1.NewSessionTicketServiceClient(r.conn)
-	secret := bytes.Repeat([]byte("secret of nginx "), 3)
+	secret := append([]byte("name of 16 bytes"), bytes.Repeat([]byte("secret of nginx "), 2)...)
 	for what, req := range map[string]*lbdv1.ImportTicketKeysRequest{
 		"none": {}, "of another length": {Keys: [][]byte{secret[:40]}},
 		"for too long": {Keys: [][]byte{secret}, AcceptFor: durationpb.New(31 * 24 * time.Hour)},
