@@ -99,8 +99,7 @@ Data goes to stdout, talk to stderr, and the answer is in the exit code ("lbctl 
 		c.auditCommand(),
 		c.versionCommand(),
 		c.completionCommand(),
-		exitCodesTopic(),
-		connectionTopic(),
+		exitCodesTopic(), connectionTopic(),
 	)
 	return root
 }
