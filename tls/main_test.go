@@ -31,7 +31,9 @@ func terminator(t testing.TB, policy Policy, certificates ...*Certificate) *Term
 	t.Helper()
 	c := NewCertificates()
 	c.Replace(NewSet(certificates))
-	term := NewTerminator(c)
+	tickets := NewTickets()
+	tickets.Replace(NewTicketKeys(1, &TicketKey{Epoch: 1, Name: [16]byte{1}, Secret: [32]byte{1}}, nil, nil))
+	term := NewTerminator(c, tickets)
 	if err := term.SetListener("https", policy); err != nil {
 		t.Fatal(err)
 	}

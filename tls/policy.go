@@ -2,6 +2,7 @@ package tlsterm
 
 import (
 	"cmp"
+	"crypto/sha256"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -23,6 +24,10 @@ type Policy struct {
 	// CipherSuites are those offered in TLS 1.2, in no order; none is the six with forward secrecy and authenticated encryption.
 	// Those of TLS 1.3 are not to be chosen.
 	CipherSuites []uint16
+	// NoTickets has none issued and none accepted, in either version.
+	NoTickets bool
+	// ClientPolicy is a digest of what is demanded of clients; a ticket is good for the same alone. Zero: nothing is.
+	ClientPolicy [sha256.Size]byte
 	// Groups are the key exchange groups, in no order; none is X25519MLKEM768, SecP256r1MLKEM768, X25519, P256 and P384.
 	Groups []tls.CurveID
 }

@@ -39,7 +39,7 @@ func (l *listener) prove(host string, version uint16, kind keyKind) (string, err
 
 	served := make(chan error, 1)
 	go func() {
-		conn, err := l.handshake(&proofConn{Conn: far, kind: kind})
+		conn, _, err := l.handshake(&proofConn{Conn: far, kind: kind})
 		if err == nil {
 			_ = conn.CloseWrite()
 		}

@@ -8,29 +8,34 @@ import (
 	"net"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
 // Terminator makes server-side TLS connections for listeners.
 type Terminator struct {
 	certificates *Certificates
+	tickets      *Tickets
 	counts       counts
+	resumptions  resumptions
+	ages         ages
 
 	mu        sync.Mutex // serialises writers of listeners
 	listeners atomic.Pointer[map[string]*listener]
 }
 
-// listener is one listener's TLS. It outlives changes of its policy and of the certificates: its tls.Config holds the keys
-// of the tickets that its clients come back with.
+// listener is one listener's TLS. It outlives changes of its policy and of the certificates.
 type listener struct {
 	name         string
 	certificates *Certificates
+	tickets      *Tickets
+	now          func() time.Time
 	policy       atomic.Pointer[Policy]
 	config       atomic.Pointer[tls.Config]
 }
 
-// NewTerminator serves from certificates. It knows no listener yet.
-func NewTerminator(certificates *Certificates) *Terminator {
-	t := &Terminator{certificates: certificates}
+// NewTerminator serves from certificates, and issues and accepts tickets under tickets' keys. It knows no listener yet.
+func NewTerminator(certificates *Certificates, tickets *Tickets) *Terminator {
+	t := &Terminator{certificates: certificates, tickets: tickets}
 	t.listeners.Store(&map[string]*listener{})
 	return t
 }
@@ -50,12 +55,12 @@ func (t *Terminator) SetListener(name string, policy Policy) error {
 		return nil
 	}
 	listeners := maps.Clone(*t.listeners.Load())
-	listeners[name] = newListener(name, policy, t.certificates)
+	listeners[name] = newListener(name, policy, t.certificates, t.tickets)
 	t.listeners.Store(&listeners)
 	return nil
 }
 
-// RemoveListener forgets a listener and its tickets' keys. Connections of it live on.
+// RemoveListener forgets a listener. Connections of it live on.
 func (t *Terminator) RemoveListener(name string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -74,11 +79,12 @@ func (t *Terminator) Handshake(c net.Conn, listener string) (*tls.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	conn, err := l.handshake(c)
+	conn, a, err := l.handshake(c)
 	t.counts.observe(conn, err)
 	if err != nil {
 		return conn, &HandshakeError{err}
 	}
+	t.observe(a, conn.ConnectionState().DidResume)
 	return conn, nil
 }
 
@@ -99,12 +105,11 @@ func (t *Terminator) listener(name string) (*listener, error) {
 	return nil, fmt.Errorf("listener %s has no TLS policy", name)
 }
 
-func newListener(name string, policy Policy, certificates *Certificates) *listener {
-	l := &listener{name: name, certificates: certificates}
+func newListener(name string, policy Policy, certificates *Certificates, tickets *Tickets) *listener {
+	l := &listener{name: name, certificates: certificates, tickets: tickets, now: time.Now}
 	l.policy.Store(&policy)
 	config := &tls.Config{
 		GetCertificate: l.getCertificate,
-		UnwrapSession:  l.unwrapSession,
 		NextProtos:     []string{"http/1.1"},
 		// Small records first would be small writes first: five system calls for the first 16 KiB, in place of one.
 		DynamicRecordSizingDisabled: true,
@@ -114,7 +119,7 @@ func newListener(name string, policy Policy, certificates *Certificates) *listen
 	return l
 }
 
-// setPolicy makes a new tls.Config only if it must; Clone takes the ticket keys along.
+// setPolicy makes a new tls.Config only if it must.
 func (l *listener) setPolicy(policy Policy) {
 	old := l.policy.Swap(&policy)
 	if old.configuresLike(&policy) {
@@ -127,13 +132,14 @@ func (l *listener) setPolicy(policy Policy) {
 
 // handshake is the one path to a TLS connection, for clients and for the proof. The connection is returned with an error
 // too: what the client had said by then belongs into the counters.
-func (l *listener) handshake(c net.Conn) (*tls.Conn, error) {
-	conn := tls.Server(c, l.config.Load())
+func (l *listener) handshake(c net.Conn) (*tls.Conn, *attempt, error) {
+	a := &attempt{listener: l, keys: l.tickets.Current()}
+	conn := tls.Server(c, a.config())
 	err := conn.Handshake()
 	if err != nil && err.Error() == noCertificateText {
 		err = fmt.Errorf("%w: server name %q", errNoCertificate, conn.ConnectionState().ServerName)
 	}
-	return conn, err
+	return conn, a, err
 }
 
 // errNoCertificate ends the handshake of a client for which there is no certificate.
@@ -153,14 +159,4 @@ func (l *listener) getCertificate(hello *tls.ClientHelloInfo) (*tls.Certificate,
 		return nil, nil
 	}
 	return c.forConn(hello), nil
-}
-
-// unwrapSession opens a ticket, unless a full handshake would be refused for the server name: a ticket that another name
-// was given, or that the name had while it was served, must not go past a refusal. Nothing in place of the session leads to
-// that handshake, and its alert; an error would end the connection without it.
-func (l *listener) unwrapSession(ticket []byte, client tls.ConnectionState) (*tls.SessionState, error) {
-	if !l.certificates.Current().knows(client.ServerName, l.policy.Load()) {
-		return nil, nil
-	}
-	return l.config.Load().DecryptTicket(ticket, client)
 }

@@ -133,8 +133,8 @@ func TestVersions(t *testing.T) {
 	}
 }
 
-// TestResumption: tickets outlive a renewed certificate with a new key, a changed policy and fifty changes of nothing, and
-// die with their listener.
+// TestResumption: tickets outlive a renewed certificate with a new key, a changed policy, fifty changes of nothing, and their listener; they end with
+// their key, with another policy for clients, and where tickets are off.
 func TestResumption(t *testing.T) {
 	ca := tlstest.NewCA(t)
 	for _, version := range []uint16{tls.VersionTLS12, tls.VersionTLS13} {
@@ -169,10 +169,26 @@ func TestResumption(t *testing.T) {
 		if err := term.SetListener("https", Policy{}); err != nil {
 			t.Fatal(err)
 		}
-		resumes("as a new listener", false)
+		resumes("as a new listener of that name", true)
+		if err := term.SetListener("https", Policy{ClientPolicy: [32]byte{1}}); err != nil {
+			t.Fatal(err)
+		}
+		resumes("with another policy for clients", false)
+		resumes("with the same again", true)
+		if err := term.SetListener("https", Policy{ClientPolicy: [32]byte{1}, NoTickets: true}); err != nil {
+			t.Fatal(err)
+		}
+		resumes("with tickets off", false)
+		resumes("and none issued", false)
+		if err := term.SetListener("https", Policy{}); err != nil {
+			t.Fatal(err)
+		}
+		resumes("on again", false)
+		term.tickets.Replace(NewTicketKeys(1, &TicketKey{Epoch: 2, Name: [16]byte{2}}, nil, nil))
+		resumes("under other keys", false)
 
 		name := map[uint16]string{tls.VersionTLS12: "1.2", tls.VersionTLS13: "1.3"}[version]
-		want := []HandshakeCount{{name, "full", "ok", 2}, {name, "resumed", "ok", 4}}
+		want := []HandshakeCount{{name, "full", "ok", 6}, {name, "resumed", "ok", 6}}
 		if got := term.Stats(); !slices.Equal(got, want) {
 			t.Errorf("stats %v, want %v", got, want)
 		}

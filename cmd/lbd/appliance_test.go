@@ -528,7 +528,7 @@ func TestMetrics(t *testing.T) {
 		`lbd_backend_inflight{backend="never.invalid:80"} 0`,
 		`lbd_backend_connections_total{backend="never.invalid:80",kind="new"} 0`,
 		`lbd_backend_connections_total{backend="never.invalid:80",kind="reused"} 0`,
-		`lbd_tls_resumption_total{result="full"} `,
+		`lbd_tls_resumption_total{result="miss_no_ticket"} `,
 		`lbd_publish_seconds_count{phase="compile"} 2`,
 		`lbd_loop_stall_seconds{loop="0"} 0`,
 		`lbd_raft_leader 1`,

@@ -155,7 +155,6 @@ var (
 	descFailOpen    = desc("pool_fail_open", "Whether so few backends are eligible that all take requests.", "pool")
 	descRetries     = desc("retries_total", "Tries after the first.")
 	descHandshakes  = desc("handshakes_total", "TLS handshakes.", "version", "kind", "result")
-	descResumption  = desc("tls_resumption_total", "TLS handshakes that succeeded: by a ticket (resumed), or in full.", "result")
 	descNotAfter    = desc("certificate_not_after_seconds", "The end of a certificate's validity, in seconds since 1970.", "certificate")
 	descRevision    = desc("revision", "The newest revision, stored and served.", "kind")
 	descStateBytes  = desc("state_bytes", "What the replicated state takes, encoded, by kind.", "kind")
@@ -321,15 +320,8 @@ func collectBackends(out chan<- prometheus.Metric, pools []lb.PoolStats) {
 }
 
 func collectHandshakes(out chan<- prometheus.Metric, counts []tlsterm.HandshakeCount) {
-	resumption := map[string]int64{"full": 0, "resumed": 0}
 	for _, h := range counts {
 		counter(out, descHandshakes, int64(h.Count), h.Version, h.Kind, h.Result)
-		if h.Result == "ok" {
-			resumption[h.Kind] += int64(h.Count)
-		}
-	}
-	for result, n := range resumption {
-		counter(out, descResumption, n, result)
 	}
 }
 

@@ -147,8 +147,8 @@ func TestMetricsOfHandshakes(t *testing.T) {
 	got := scrape(t, func(out chan<- prometheus.Metric) { collectHandshakes(out, r.terminator.Stats()) })
 	want := []string{
 		`lbd_handshakes_total{kind="full",result="ok",version="1.3"} 1`,
-		`lbd_tls_resumption_total{result="full"} 1`,
-		`lbd_tls_resumption_total{result="resumed"} 0`,
+		`lbd_tls_resumption_total{result="miss_no_ticket"} 1`,
+		`lbd_tls_resumption_total{result="hit_local"} 0`,
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("got\n%s", strings.Join(got, "\n"))

@@ -265,7 +265,8 @@ func newAppliance(cfg config, log *slog.Logger, node *cluster.Node, k keys) (*ap
 		return nil, errors.Join(err, engine.Close())
 	}
 	certificates := tlsterm.NewCertificates()
-	terminator := tlsterm.NewTerminator(certificates)
+	keys := newTicketKeys()
+	terminator := tlsterm.NewTerminator(certificates, keys.tickets)
 	a := &appliance{
 		cfg: cfg, log: log, node: node, keys: k,
 		engine:       engine,
@@ -274,7 +275,7 @@ func newAppliance(cfg config, log *slog.Logger, node *cluster.Node, k keys) (*ap
 		traffic:      newTraffic(),
 		certificates: certificates,
 		terminator:   terminator,
-		ticketKeys:   newTicketKeys(),
+		ticketKeys:   keys,
 		resolver:     newResolver(log),
 		current:      newCompiled(),
 		down:         map[string]map[string]bool{},
